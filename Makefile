@@ -1,0 +1,81 @@
+# Everything a developer does with tamis. `make` alone lists the targets.
+# PYTHON=/path/to/python make setup chooses the interpreter; the default is the first of the list that is new enough.
+
+SHELL := /bin/bash
+.SHELLFLAGS := -eu -o pipefail -c
+.DEFAULT_GOAL := help
+
+VENV := .venv
+BIN := $(VENV)/bin
+STAMP := $(VENV)/.setup-done
+CANDIDATES := $(if $(PYTHON),$(PYTHON),python3.11 python3.12 python3.13 python3.14 python3 python)
+JOBS ?= 2
+
+.PHONY: help setup demo test lint format bench soak docs constraints clean
+
+help: ## this list
+	@awk 'BEGIN {FS = ":.*## "} /^[a-z-]+:.*## / {printf "  make %-12s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+
+setup: $(STAMP) ## create .venv with everything to run and develop tamis (quick when nothing changed)
+
+$(STAMP): pyproject.toml constraints.txt
+	@chosen=""; \
+	for candidate in $(CANDIDATES); do \
+	  if "$$candidate" -c 'import sys; sys.exit(sys.version_info < (3, 11))' >/dev/null 2>&1; then chosen="$$candidate"; break; fi; \
+	done; \
+	if [ -z "$$chosen" ]; then \
+	  echo "make setup: tamis needs Python 3.11 or newer; tried: $(CANDIDATES)." >&2; \
+	  echo "Install one, or name it: make setup PYTHON=/path/to/python3.11" >&2; exit 1; \
+	fi; \
+	if ! "$$chosen" -c 'import ensurepip, venv' >/dev/null 2>&1; then \
+	  echo "make setup: $$chosen has no venv/ensurepip module (on Debian and Ubuntu: the package python3-venv)." >&2; exit 1; \
+	fi; \
+	if ! $(BIN)/python -c 'import sys; sys.exit(sys.version_info < (3, 11))' >/dev/null 2>&1; then \
+	  echo "creating $(VENV) with $$("$$chosen" --version)"; \
+	  rm -rf $(VENV); "$$chosen" -m venv $(VENV); \
+	fi
+	@echo "installing the pinned versions of constraints.txt into $(VENV)"
+	@$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt hatchling editables
+	@$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt --no-build-isolation -e '.[dev]'
+	@touch $@
+	@echo "ready: $(BIN)/tamis, $(BIN)/python"
+
+demo: setup ## the warehouse story: 50,000 profiles, 200,000 events, under a minute
+	@$(BIN)/tamis demo
+
+test: setup lint ## everything that must hold: lint, types, import contract, tests, executed examples
+	$(BIN)/python -m pytest -n $(JOBS) --dist loadfile
+
+lint: setup ## ruff, mypy and the import contract
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/mypy
+	$(BIN)/lint-imports
+
+format: setup ## let ruff rewrite the files
+	$(BIN)/ruff check --fix .
+	$(BIN)/ruff format .
+
+bench: setup ## run the benchmarks and write docs/results.md
+	$(BIN)/python -m benchmarks
+
+soak: setup ## the tests with long random runs (hypothesis profile 'soak')
+	HYPOTHESIS_PROFILE=soak $(BIN)/python -m pytest -n $(JOBS) tests
+
+docs: setup ## build the documentation into site/
+	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict --quiet
+
+constraints: ## renew constraints.txt from a fresh environment
+	@rm -rf .cache/constraints-venv
+	@for candidate in $(CANDIDATES); do \
+	  if "$$candidate" -c 'import sys; sys.exit(sys.version_info < (3, 11))' >/dev/null 2>&1; then "$$candidate" -m venv .cache/constraints-venv; break; fi; \
+	done
+	@.cache/constraints-venv/bin/python -m pip install --quiet --disable-pip-version-check '.[dev]'
+	@head -2 constraints.txt > .cache/constraints.txt
+	@.cache/constraints-venv/bin/python -m pip freeze --exclude tamis >> .cache/constraints.txt
+	@mv .cache/constraints.txt constraints.txt
+	@rm -rf .cache/constraints-venv
+
+clean: ## remove everything that make created
+	rm -rf $(VENV) .cache site build dist .pytest_cache .mypy_cache .ruff_cache .hypothesis .import_linter_cache .benchmarks
+	find . -name __pycache__ -type d -prune -exec rm -rf {} +

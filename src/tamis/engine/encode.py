@@ -1,0 +1,143 @@
+"""Columns of a log as doubles: kinds are checked here, once per column, and wrong rows are named.
+
+Everything the kernels see has passed through this module: the right kind, absent as ABSENT, texts and lists interned.
+Reasons for rejected rows are made one by one, but only for rejected rows.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+from numpy.typing import NDArray
+
+from tamis.errors import EventError
+from tamis.kernels.bundles import ABSENT
+from tamis.model.schema import Schema
+from tamis.model.tables import Column, to_list
+from tamis.model.values import BOOLEAN, NUMBER, TEXT, TIME, Kind, normalise
+
+from .values import WIDE, ValueStore
+
+_NANOSECONDS = {"s": 1_000_000_000, "ms": 1_000_000, "us": 1_000, "ns": 1}
+
+
+@dataclass
+class Encoded:
+    """A column as doubles [rows]; ``residual`` is None while no integer is beyond 2**53; ``wrong`` are row -> reason."""
+
+    value: NDArray[np.float64]
+    residual: NDArray[np.int16] | None
+    wrong: dict[int, str]
+
+
+def encode_column(name: str, column: Column, schema: Schema, values: ValueStore, label: str) -> Encoded:
+    """A column under a schema name whose kind is fixed (or that holds no value); ``label`` names it in reasons."""
+    kind = schema.kind(name)
+    if not isinstance(column, list):
+        if isinstance(column, pa.ChunkedArray):
+            column = column.combine_chunks()
+        if column.null_count == len(column):
+            return Encoded(np.full(len(column), ABSENT), None, {})
+        given = column_kind(column.type)
+        if given is not None and given is kind:
+            fast = encode_arrow(column, kind, values)
+            if fast is not None:
+                return fast
+        column = to_list(column)
+    return _encode_list(name, column, schema, values, label)
+
+
+def column_kind(given: Any) -> Kind | None:
+    """The kind of all values of an Arrow type; None where it has to be looked at value by value."""
+    if pa.types.is_dictionary(given):
+        given = given.value_type
+    if pa.types.is_integer(given) or pa.types.is_floating(given):
+        return NUMBER
+    if pa.types.is_string(given) or pa.types.is_large_string(given):
+        return TEXT
+    if pa.types.is_boolean(given):
+        return BOOLEAN
+    if pa.types.is_timestamp(given) or pa.types.is_date(given):
+        return TIME
+    return None
+
+
+def encode_arrow(column: pa.Array, kind: Kind, values: ValueStore) -> Encoded | None:
+    absent = np.asarray(column.is_null()) if column.null_count else None
+    if kind is TEXT:
+        coded = column if pa.types.is_dictionary(column.type) else column.dictionary_encode()
+        codes = values.texts.intern_many(coded.dictionary.cast(pa.large_string()))
+        if len(codes) == 0:
+            return None
+        doubles = codes.astype(np.float64)[np.asarray(coded.indices.fill_null(0))]
+        return Encoded(_with_absent(doubles, absent), None, {})
+    if pa.types.is_dictionary(column.type):
+        column = column.cast(column.type.value_type)
+    if kind is BOOLEAN:
+        return Encoded(_with_absent(np.asarray(column.fill_null(False)).astype(np.float64), absent), None, {})
+    if kind is TIME:
+        if pa.types.is_date(column.type):
+            column = column.cast(pa.timestamp("us"))
+        factor = _NANOSECONDS[column.type.unit]
+        raw = np.asarray(pc.fill_null(column.cast(pa.timestamp(column.type.unit)).view(pa.int64()), 0))
+        if factor >= 1000:
+            if np.any(np.abs(raw) > 253_402_300_800_000_000 // (factor // 1000)):
+                return None
+            integers = raw * (factor // 1000)
+        else:
+            integers = np.floor_divide(raw, 1000)
+        if np.any(integers < -62_135_596_800_000_000):
+            return None
+        return _encode_integers(integers, absent)
+    if pa.types.is_floating(column.type):
+        return Encoded(_with_absent(np.asarray(column.fill_null(0.0)).astype(np.float64), absent), None, {})
+    raw = np.asarray(column.fill_null(0))
+    if raw.dtype == np.uint64:
+        if np.any(raw > np.uint64(2**63 - 1)):
+            return None
+        raw = raw.astype(np.int64)
+    return _encode_integers(raw, absent)
+
+
+def _encode_integers(raw: NDArray[Any], absent: NDArray[np.bool_] | None) -> Encoded:
+    doubles = raw.astype(np.float64)
+    residual = None
+    if raw.dtype == np.int64 and len(raw) and (raw.max() > WIDE or raw.min() < -WIDE):
+        # 2**63 itself is a double but no int64: the difference is taken from the next smaller double's side.
+        below = np.where(doubles >= 2.0**63, 2.0**63 - 1024.0, doubles)
+        gap = (raw - below.astype(np.int64)) - (doubles - below).astype(np.int64)
+        residual = gap.astype(np.int16)
+    return Encoded(_with_absent(doubles, absent), residual, {})
+
+
+def _with_absent(doubles: NDArray[np.float64], absent: NDArray[np.bool_] | None) -> NDArray[np.float64]:
+    if absent is not None:
+        doubles = np.where(absent, ABSENT, doubles)
+    return doubles
+
+
+def _encode_list(name: str, column: list[Any], schema: Schema, values: ValueStore, label: str) -> Encoded:
+    doubles = np.full(len(column), ABSENT)
+    residuals = np.zeros(len(column), np.int16)
+    wrong: dict[int, str] = {}
+    for i, given in enumerate(column):
+        if given is None:
+            continue
+        try:
+            value = normalise(given)
+        except EventError as error:
+            wrong[i] = f"{label}: {error.reason}"
+            continue
+        if value is None:
+            continue
+        reason = schema.expect(name, value)
+        if reason is not None:
+            wrong[i] = reason
+            continue
+        doubles[i], residuals[i] = values.encode(value)
+    return Encoded(doubles, residuals if residuals.any() else None, wrong)
+

@@ -1,0 +1,482 @@
+"""``Filter``: the public face of the engine.
+
+Guarantees the law of exactness: ``process(log)`` gives what :class:`tamis.reference.ReferenceFilter` gives. Every
+other method prepares or reads; ``match`` is a log of one row. Refuses to know files, clocks and Spark.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+from numpy.typing import NDArray
+
+from tamis.errors import EventError, InvariantError, ProfileError, UsageError
+from tamis.index import BlocksIndex, Index, NoIndex
+from tamis.kernels import bundles as b
+from tamis.kernels import process as kernel
+from tamis.kernels.program import DEPTH
+from tamis.model import tree as t
+from tamis.model.events import EventLog
+from tamis.model.explanation import Explanation, explain
+from tamis.model.matches import Id, Matches
+from tamis.model.profile import checked_id, read_profile
+from tamis.model.schema import Schema, context_name
+from tamis.model.tables import to_list, to_table
+from tamis.model.template import Template
+from tamis.model.values import Kind, Value, normalise, shown
+
+from . import bundle, notice
+from .compile import Compiler
+from .contexts import ContextStore
+from .profiles import ProfileStore
+from .replay import Replay
+from .subscriptions import Subscriptions
+from .values import ValueStore
+
+STRATEGIES = ("agile", "noindex")
+INDEXES = ("auto", "blocks")
+POLICIES = ("auto",)
+
+
+@dataclass(frozen=True)
+class Track:
+    """A rule that derives contexts from messages."""
+
+    template: Template
+    condition: t.Condition
+    effects: tuple[t.Effect, ...]
+    clauses: list[tuple[int, int]]  # first instruction and length of each clause of the condition
+    first_effect: int
+
+
+class Filter:
+    """A context-aware information filter.
+
+    >>> f = Filter()
+    >>> f.subscribe("w-A", "item == 'bolt' and quantity <= ctx.stock", context="A", on_match="ctx.stock -= quantity")
+    >>> f.update("A", stock=12)
+    >>> f.match({"item": "bolt", "quantity": 7}), f.context("A")["stock"] == 5
+    (['w-A'], True)
+
+    ``strategy`` is what an update does to an index: ``agile`` adapts, ``noindex`` has none. ``index`` is the structure
+    (``auto`` chooses), ``threads`` the number of cores a log is spread over, ``schema`` declares kinds of names, such
+    as ``{"price": "number", "ctx.portfolio": "list of text"}``.
+    """
+
+    def __init__(
+        self,
+        *,
+        strategy: str = "agile",
+        index: str = "auto",
+        policy: str = "auto",
+        threads: int = 1,
+        schema: Mapping[str, str | Kind] | None = None,
+    ) -> None:
+        _known("strategy", strategy, STRATEGIES)
+        _known("index", index, INDEXES)
+        _known("policy", policy, POLICIES)
+        if isinstance(threads, bool) or not isinstance(threads, int) or not 1 <= threads <= 256:
+            raise UsageError(f"threads: expected a whole number from 1 to 256, got {threads!r}")
+        self.strategy, self.index, self.policy, self.threads = strategy, index, policy, threads
+        self._schema = Schema(schema)
+        self._values = ValueStore()
+        self._compiler = Compiler(self._schema, self._values)
+        self._contexts = ContextStore()
+        self._profiles = ProfileStore()
+        self._indexes: list[Index] = [self._new_index() for _ in range(threads)]
+        self._subscriptions = Subscriptions(self._schema, self._compiler, self._contexts, self._profiles)
+        self._tracks: list[Track] = []
+        self._replay = Replay(self)
+        self._counts = dict.fromkeys(
+            ("messages", "updates", "subscribes", "unsubscribes", "matches", "effects_skipped", "rejected"), 0
+        )
+        self._stack = [np.zeros((2, DEPTH)) for _ in range(threads)]
+        self._pool: ThreadPoolExecutor | None = None
+
+    def _new_index(self) -> Index:
+        return NoIndex() if self.strategy == "noindex" else BlocksIndex()
+
+    # -- profiles ----------------------------------------------------------------------------------------------
+
+    def subscribe(self, id: Id, profile: Any, context: str | int | None = None, on_match: Any = None) -> None:
+        """Add a profile, or replace the one with that id; the new one is the last in subscription order.
+
+        ``profile`` is text, a tree, the JSON form or a builder. Raises :class:`tamis.ProfileError`.
+        """
+        self._subscriptions.add(checked_id(id), profile, self._context_code(context), on_match)
+        self._counts["subscribes"] += 1
+
+    def subscribe_many(self, profile: Any, table: Any, on_match: Any = None) -> None:
+        """One profile per row of a table with the columns ``id``, optionally ``context``, and one per parameter.
+
+        The profile is parsed once. All or nothing: bad rows raise one :class:`tamis.ProfileError` that names them.
+        """
+        self._flush()
+        self._counts["subscribes"] += self._subscriptions.add_many(profile, table, on_match, self._context_codes)
+        self._flush()
+
+    def unsubscribe(self, id: Id) -> None:
+        """Remove a profile; :class:`tamis.EventError` when there is none with that id."""
+        self._flush()
+        code = self._profile_code(id)
+        if code < 0:
+            raise EventError(f"unsubscribe: there is no profile {shown(id)}")
+        self._retire([code])
+        self._counts["unsubscribes"] += 1
+
+    @property
+    def profiles(self) -> int:
+        """The number of profiles."""
+        self._flush()
+        return self._profiles.count
+
+    def __len__(self) -> int:
+        return self.profiles
+
+    def __contains__(self, id: object) -> bool:
+        self._flush()
+        return self._profile_code(id) >= 0
+
+    def __repr__(self) -> str:
+        return (
+            f"<Filter {self.profiles:,} profiles on {len(self._contexts):,} contexts, "
+            f"strategy={self.strategy!r}, index={self._indexes[0].name!r}, threads={self.threads}>"
+        )
+
+    def _repr_html_(self) -> str:
+        rows = "".join(f"<tr><td>{name}</td><td>{value:,}</td></tr>" for name, value in self.stats.items())
+        return f"<table><caption>tamis.Filter, {self.strategy} on {self._indexes[0].name}</caption>{rows}</table>"
+
+    def _profile_code(self, id: object) -> int:
+        try:
+            code = self._profiles.ids.find(checked_id(id))
+        except UsageError:
+            return -1
+        return code if self._profiles.alive(code) else -1
+
+    def _flush(self) -> None:
+        """Bring subscriptions that wait into the store and into the indexes."""
+        if not self._subscriptions.pending:
+            return
+        added, replaced = self._subscriptions.take()
+        if replaced:
+            self._retire(replaced)
+        clauses = [add() for add in added]
+        if clauses:
+            self._index_clauses(np.concatenate(clauses))
+
+    def _index_clauses(self, clauses: NDArray[np.int32]) -> None:
+        self._fit()
+        kernel.link(clauses, self._contexts.bundle, self._profiles.clause_bundle())
+        self._prepare_patterns()
+        attributes = len(self._compiler.attributes)
+        for shard, index in enumerate(self._indexes):
+            mine = clauses[self._shard_of(clauses) == shard] if self.threads > 1 else clauses
+            world = self._world(shard)
+            if len(mine) and not index.insert(mine, world, attributes):
+                with notice.compiling():
+                    index.build(self._live(shard), world, attributes)
+
+    def _shard_of(self, clauses: NDArray[np.int32]) -> NDArray[np.int64]:
+        """A clause lives with its context; one without context by its profile."""
+        meta = self._profiles.meta[clauses]
+        return np.where(meta[:, b.CONTEXT] >= 0, meta[:, b.CONTEXT], meta[:, b.PROFILE]) % self.threads
+
+    def _live(self, shard: int) -> NDArray[np.int32]:
+        clauses = self._profiles.live_clauses()
+        return clauses[self._shard_of(clauses) == shard] if self.threads > 1 else clauses
+
+    def _retire(self, codes: list[int]) -> None:
+        for code in codes:
+            clauses = np.array(self._profiles.clauses_of(code), np.int32)
+            if len(clauses):
+                shard = int(self._shard_of(clauses[:1])[0]) if self.threads > 1 else 0
+                self._indexes[shard].remove(clauses, self._world(shard))
+                for k in clauses.tolist():
+                    kernel.unlink(k, self._contexts.bundle, self._profiles.clause_bundle())
+            shape = self._subscriptions.shapes[int(self._profiles.row[code, b.SHAPE])]
+            self._profiles.remove(code, shape.width)
+
+    # -- contexts ----------------------------------------------------------------------------------------------
+
+    def update(self, context: str | int, attributes: Mapping[str, Any] | None = None, /, **more: Any) -> None:
+        """Set attributes of a context, all or nothing; ``None`` removes an attribute."""
+        code = self._context_code(context)
+        if code is None:
+            raise EventError("context: expected a name, or an index from context_index(), got None")
+        values: dict[str, Value | None] = {}
+        for attribute, given in ({**attributes, **more} if attributes else more).items():
+            values[_attribute(attribute)] = self._readable(context_name(attribute), given)
+        reason = self._schema.observe(
+            {context_name(attribute): value for attribute, value in values.items()},
+            f"since an update of {self._contexts.names[code]!r}",
+        )
+        if reason is not None:
+            raise EventError(reason)
+        for attribute, value in values.items():
+            self._store(code, self._compiler.context_attributes[attribute], *self._values.encode(value))
+        self._counts["updates"] += len(values)
+
+    def _store(self, c: int, a: int, double: float, residual: int) -> None:
+        """One value; the kernel is called only when an index watches it."""
+        contexts = self._contexts
+        if residual:
+            self._compiler.has_wide = True
+        if a >= contexts.bundle.value.shape[1] or c >= len(contexts.bundle.value) or residual:
+            self._fit()
+        arrays = contexts.bundle
+        if arrays.watch[c, a >> 3] >> (a & 7) & 1 and not (arrays.safe[c, a, 0] <= double <= arrays.safe[c, a, 1]):
+            self._flush()
+            self._prepare_patterns(c, a, double)
+            shard = c % self.threads
+            kernel.set_one(self._indexes[shard].bundle, c, a, double, residual, self._world(shard))
+            return
+        arrays.value[c, a] = double
+        if len(arrays.residual):
+            arrays.residual[c, a] = residual
+        if a in self._compiler.context_patterns:
+            self._prepare_patterns(c, a, double)
+
+    def update_many(self, contexts: Any, attribute: str, values: Any) -> None:
+        """Set one attribute of many contexts, in order; all or nothing.
+
+        ``contexts`` are names, or integers from :meth:`context_index` (the fast way, with numeric ``values``).
+        """
+        _attribute(attribute)
+        table = to_table({"context": contexts, "value": values}, "update_many")
+        same = pa.DictionaryArray.from_arrays(pa.array(np.zeros(table.num_rows, np.int32)), pa.array([attribute]))
+        columns = {"context": table.column("context"), "attribute": same, "value": table.column("value")}
+        log = EventLog.merge(updates=columns, values="plain")
+        self._replay.update_all(log)
+
+    def context_index(self, names: Iterable[str]) -> NDArray[np.int64]:
+        """The index of each name, shape (n,); names unknown so far are created. An index never changes."""
+        column = to_table({"name": [names] if isinstance(names, str) else names}, "context_index").column("name")
+        return self._context_codes(column).astype(np.int64)
+
+    def context(self, name: str | int) -> dict[str, Any]:
+        """The attributes of a context; empty when nobody has named it."""
+        code = self._contexts.names.find(name) if isinstance(name, str) else self._context_code(name)
+        if code is None or code < 0:
+            return {}
+        values = self._context_values(code)
+        return {attribute: list(v) if isinstance(v, tuple) else v for attribute, v in values.items()}
+
+    def _context_values(self, code: int) -> dict[str, Value]:
+        arrays, found = self._contexts.bundle, {}
+        if code >= len(arrays.value):
+            return {}
+        bits = arrays.value[code].view(np.int64)
+        for attribute, column in self._compiler.context_attributes.column.items():
+            if column < len(bits) and bits[column] != b.ABSENT_BITS:
+                kind = self._schema.kind(context_name(attribute))
+                residual = int(arrays.residual[code, column]) if len(arrays.residual) else 0
+                assert kind is not None
+                found[attribute] = self._values.decode(float(arrays.value[code, column]), residual, kind)
+        return found
+
+    def _context_code(self, context: Any) -> int | None:
+        if context is None:
+            return None
+        if isinstance(context, str):
+            return self._contexts.names.intern(context)
+        if isinstance(context, bool) or not hasattr(context, "__index__"):
+            raise EventError(f"context: expected a name, or an index from context_index(), got {shown(context)}")
+        if not 0 <= int(context) < len(self._contexts):
+            raise EventError(f"context: there is no context with index {int(context)}")
+        return int(context)
+
+    def _context_codes(self, column: Any) -> NDArray[np.int32]:
+        """Codes of a column of names or indices; the names become known."""
+        if not isinstance(column, list) and pa.types.is_integer(column.type) and column.null_count == 0:
+            codes = np.asarray(column)
+            if len(codes) == 0 or (codes.min() >= 0 and codes.max() < len(self._contexts)):
+                return codes.astype(np.int32)
+        if not isinstance(column, list) and pa.types.is_string(column.type) and column.null_count == 0:
+            return self._contexts.names.intern_many(column)
+        codes = [self._context_code(value) for value in to_list(column)]
+        if None in codes:
+            raise EventError("context: expected a name, or an index from context_index(), got None")
+        return np.array(codes, np.int32)
+
+    def _readable(self, name: str, value: Any) -> Value | None:
+        try:
+            return normalise(value)
+        except EventError as error:
+            raise EventError(f"{name}: {error.reason}") from None
+
+    # -- tracks ------------------------------------------------------------------------------------------------
+
+    def track(self, context: str, set: Any, when: Any = None) -> None:
+        """Copy message values into the context that the message names: ``track("{symbol}", "last = price")``.
+
+        Profiles can so refer to earlier messages; the message itself still sees the state before it.
+        """
+        template = Template.parse(context)
+        profile = read_profile("true" if when is None else when, set)
+        if not profile.effects:
+            raise UsageError("track: set= needs at least one assignment, such as 'last = price'")
+        if profile.parameters():
+            raise ProfileError("parameter", "a track cannot have parameters; holes go into context=")
+        evidence = f"since track {context!r}"
+        try:
+            self._schema.admit(profile.condition, profile.effects, printed=template.attributes, evidence=evidence)
+        except ProfileError as error:
+            raise profile.located(error) from None
+        clauses, effects = self._compiler.rule(profile.condition, profile.effects)
+        first = self._profiles.place_effects(effects)
+        self._tracks.append(Track(template, profile.condition, profile.effects, clauses, first))
+
+    # -- messages ----------------------------------------------------------------------------------------------
+
+    def match(self, message: Mapping[str, Any]) -> list[Id]:
+        """The ids of all profiles that match, in subscription order; applies effects and tracks."""
+        return self._replay.one(message)
+
+    def match_many(self, table: Any) -> Matches:
+        """Match every row of a table, in order."""
+        return self.process(EventLog.of_messages(table))
+
+    def process(self, log: EventLog) -> Matches:
+        """Replay a log: the result is that of one event at a time. Bad events go to ``.rejected``, the rest goes on."""
+        return self._replay.run(log)
+
+    def explain(self, id: Id, message: Mapping[str, Any]) -> Explanation:
+        """Why a profile matches a message or not: every predicate with the values it saw; changes nothing."""
+        self._flush()
+        code = self._profile_code(id)
+        if code < 0:
+            raise EventError(f"explain: there is no profile {shown(id)}")
+        condition, context = self._subscriptions.read(code, self._profiles, self._values)
+        name = None if context < 0 else str(self._contexts.names[context])
+        before = self._schema.to_dict()
+        try:
+            values = self._accept(message)
+        except EventError as error:
+            return Explanation(id, False, None, context_name=name, rejected=error.reason)
+        finally:
+            self._restore_schema(before)
+        state = self._context_values(context) if context >= 0 else {}
+        return explain(condition, values, state, id=id, context_name=name)
+
+    def _accept(self, message: Mapping[str, Any]) -> dict[str, Value]:
+        """The values of the attributes that matter, or :class:`EventError`; fixes kinds still open."""
+        if not isinstance(message, Mapping):
+            raise EventError(f"expected a mapping of attributes to values, got {type(message).__name__}")
+        values: dict[str, Value] = {}
+        for attribute, name in self._replay.message_names():
+            given = message.get(attribute)
+            if given is not None:
+                value = self._readable(attribute, given)
+                if value is not None:
+                    values[name] = value
+        reason = self._schema.observe(values, "since a message")
+        if reason is not None:
+            raise EventError(reason)
+        return {attribute: values[name] for attribute, name in self._replay.message_names() if name in values}
+
+    def _restore_schema(self, saved: dict[str, Any]) -> None:
+        if self._schema.to_dict() != saved:
+            self._schema.__dict__.update(Schema.from_dict(saved).__dict__)
+
+    # -- the whole ---------------------------------------------------------------------------------------------
+
+    @property
+    def schema(self) -> Schema:
+        """The kinds of all names."""
+        return self._schema
+
+    @property
+    def stats(self) -> dict[str, int]:
+        """What happened so far, as numbers; the meaning of each is in the operations guide."""
+        self._flush()
+        found = {**self._counts, "profiles": self._profiles.count, "contexts": len(self._contexts)}
+        found["clauses"] = self._profiles.clauses
+        for index in self._indexes:
+            for name, value in index.stats().items():
+                if name not in ("messages", "updates"):
+                    found[name] = found.get(name, 0) + value
+        return found
+
+    def deescalate(self) -> None:
+        """Make every index entry as exact as it can be, at once; the engine does the same bit by bit on evidence."""
+        self._flush()
+        for shard, index in enumerate(self._indexes):
+            index.deescalate(self._world(shard))
+
+    def check(self) -> None:
+        """Verify every invariant of every structure; raises :class:`tamis.InvariantError`. O(profiles)."""
+        self._flush()
+        self._fit()
+        live = self._profiles.live_clauses()
+        if len(live) != self._profiles.clauses:
+            raise InvariantError("profiles: the number of live clauses is wrong")
+        meta = self._profiles.meta[live]
+        if len(live) and np.any(self._profiles.row[meta[:, b.PROFILE], b.FIRST_CLAUSE] < 0):
+            raise InvariantError("profiles: a live clause belongs to no profile")
+        linked = kernel.count_linked(self._contexts.bundle, self._profiles.clause_bundle())
+        if linked != np.count_nonzero(meta[:, b.CONTEXT] >= 0):
+            raise InvariantError("contexts: the lists of clauses and the clauses disagree")
+        for shard, index in enumerate(self._indexes):
+            index.check(self._live(shard), self._world(shard))
+
+    def save(self, path: str | Path) -> None:
+        """Write the filter to a folder of arrays that :meth:`load` opens memory-mapped."""
+        self._flush()
+        bundle.save(self, Path(path))
+
+    @classmethod
+    def load(cls, path: str | Path) -> Filter:
+        """The filter that :meth:`save` wrote. Its arrays are mapped copy-on-write: processes share what they only read."""
+        return bundle.load(cls, Path(path))
+
+    # -- what replay needs -------------------------------------------------------------------------------------
+
+    def _fit(self) -> None:
+        self._contexts.fit(len(self._compiler.context_attributes), self._compiler.has_wide)
+
+    def _world(self, shard: int, messages: b.Messages | None = None) -> b.World:
+        return b.World(
+            _NO_MESSAGES if messages is None else messages,
+            self._contexts.bundle,
+            self._compiler.bundle(),
+            self._profiles.clause_bundle(),
+            self._values.bundle(),
+            self._stack[shard],
+        )
+
+    def _prepare_patterns(self, c: int = -1, a: int = -1, double: float = 0.0) -> None:
+        """Judge the texts that contexts hold by the patterns asked of them."""
+        asked = self._compiler.context_patterns
+        if not asked:
+            return
+        if a >= 0:
+            if a in asked and double == double:
+                self._values.judge(asked[a], np.array([int(double)]))
+            return
+        self._compiler.settle()
+        for column, patterns in asked.items():
+            codes = self._contexts.bundle.value[:, column]
+            codes = codes[codes == codes]
+            if len(codes):
+                self._values.judge(patterns, codes.astype(np.int64))
+
+
+_NO_MESSAGES = b.Messages(np.zeros((0, 1)), np.zeros((0, 0), np.int16))
+
+
+def _known(what: str, given: Any, known: tuple[str, ...]) -> None:
+    if given not in known:
+        raise UsageError(f"{what}: expected one of {', '.join(known)}, got {given!r}")
+
+
+def _attribute(name: object) -> str:
+    if not isinstance(name, str) or not name:
+        raise EventError(f"update: expected the name of an attribute, got {shown(name)}")
+    return name

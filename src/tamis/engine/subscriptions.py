@@ -1,0 +1,344 @@
+"""Subscriptions on their way in: shapes, and profiles that wait to be indexed together.
+
+A profile is checked when it is subscribed and indexed when somebody needs the index, so that a loop of ``subscribe``
+calls costs about what one bulk load costs. Texts of the same shape are parsed and compiled once.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any, NamedTuple
+
+import numpy as np
+import pyarrow as pa
+from numpy.typing import NDArray
+
+from tamis.errors import EventError, ProfileError, TamisError
+from tamis.kernels import bundles as b
+from tamis.model import tree as t
+from tamis.model.language import defect
+from tamis.model.matches import Id
+from tamis.model.normal import normalise as normal_form
+from tamis.model.profile import Profile, checked_id, read_profile
+from tamis.model.schema import Schema
+from tamis.model.shapes import Shapes, substitute
+from tamis.model.tables import Column, Table, to_list, to_table
+from tamis.model.values import NUMBER, TEXT, Kind, kind_of, normalise
+
+from .compile import MAX_CLAUSES, Compiler, Shape
+from .contexts import ContextStore
+from .encode import column_kind, encode_arrow
+from .profiles import ProfileStore
+from .values import WIDE, ValueStore
+
+_KINDS: dict[type, Kind] = {int: NUMBER, float: NUMBER, str: TEXT}
+Columns = dict[str, tuple[NDArray[np.float64], NDArray[np.int16] | None]]
+Add = Callable[[], NDArray[np.int32]]
+
+
+class _Waiting(NamedTuple):
+    id: Id
+    shape: int
+    values: tuple[Any, ...]
+    context: int
+
+
+class _Bulk(NamedTuple):
+    shape: int
+    codes: NDArray[np.int32]
+    contexts: NDArray[np.int32]
+    columns: Columns
+
+
+class Subscriptions:
+    """The way from a profile in any form to rows of the profile store."""
+
+    def __init__(
+        self, schema: Schema, compiler: Compiler, contexts: ContextStore, profiles: ProfileStore
+    ) -> None:
+        self._schema, self._compiler, self._contexts, self._profiles = schema, compiler, contexts, profiles
+        self.shapes: list[Shape] = []
+        self._shared_effects: list[int] = []
+        self._needs_context: list[bool] = []
+        self._numbers: dict[Any, int] = {}
+        self._texts = Shapes()
+        self._waiting: list[_Waiting] = []
+        self._bulk: list[_Bulk] = []
+
+    @property
+    def pending(self) -> bool:
+        """Whether anything waits."""
+        return bool(self._waiting or self._bulk)
+
+    # -- one ---------------------------------------------------------------------------------------------------
+
+    def add(self, id: Id, profile: Any, context: int | None, on_match: Any) -> None:
+        """Check one profile and let it wait."""
+        key: Any = None
+        tree: t.Condition | None = None
+        values: tuple[Any, ...] = ()
+        if type(profile) is str and (on_match is None or type(on_match) is str):
+            try:
+                key, tree, values = self._texts.lift(profile)
+            except ProfileError as error:
+                error.profile = id
+                raise
+            for value in values:
+                kind = type(value)
+                if kind is bool or (kind is int and not -WIDE <= value <= WIDE):
+                    # true and false fold in the normal form; wide integers are rare: neither is lifted.
+                    key, tree, values = profile, None, ()
+                    break
+            key = (key, on_match)
+        number = self._numbers.get(key)
+        if number is None or (context is None and self._needs_context[number]):
+            number = self._first_of(id, profile, context, on_match, key, tree, values)
+        self._waiting.append(_Waiting(id, number, values, -1 if context is None else context))
+
+    def _first_of(
+        self, id: Id, profile: Any, context: int | None, on_match: Any, key: Any, tree: t.Condition | None, values: Any
+    ) -> int:
+        """The long way, with every check: for the first profile of a shape, and where an error is due."""
+        read = read_profile(profile, on_match, id)
+        read.ready(id, context is not None)
+        try:
+            normal_form(read.condition, MAX_CLAUSES)
+        except ProfileError as error:
+            error.profile, error.text = id, read.text
+            raise
+        read.admit(self._schema, id)
+        condition = read.condition if tree is None else tree
+        kinds = {f"#{i}": _KINDS[type(value)] for i, value in enumerate(values)}
+        if key is None:
+            key = (condition, read.effects)
+        return self._number(key, condition, read, kinds, frozenset())
+
+    def _number(self, key: Any, condition: t.Condition, read: Profile, kinds: Mapping[str, Kind], wide: Any) -> int:
+        number = self._numbers.get(key)
+        if number is None:
+            shape = self._compiler.compile(condition, read.effects, kinds, wide)
+            number = len(self.shapes)
+            self.adopt(shape)
+            self._numbers[key] = number
+        return number
+
+    def adopt(self, shape: Shape, shared_effects: int | None = None) -> None:
+        """Append a compiled shape."""
+        self.shapes.append(shape)
+        uses = any(isinstance(node, t.Context) for node in t.walk(shape.condition)) or bool(shape.effects)
+        self._needs_context.append(uses)
+        if shared_effects is None:
+            shared_effects = 0 if shape.own_effects else self._profiles.place_effects(shape.effect_codes)
+        self._shared_effects.append(shared_effects)
+
+    @property
+    def shared_effects(self) -> list[int]:
+        """The first effect row of every shape, for saving."""
+        return self._shared_effects
+
+    # -- many --------------------------------------------------------------------------------------------------
+
+    def add_many(self, profile: Any, source: Any, on_match: Any, context_codes: Callable[[Any], Any]) -> int:
+        """Check a table of profiles and let it wait; returns how many."""
+        read = read_profile(profile, on_match)
+        table = to_table(source, "subscribe_many")
+        names = read.parameters()
+        for name in ("id", *names):
+            table.column(name)
+        if table.num_rows == 0:
+            return 0
+        wrong: dict[int, str] = {}
+        ids = _ids(table, wrong)
+        columns: Columns = {}
+        kinds: dict[str, Kind] = {}
+        for name in names:
+            columns[name], kinds[name] = self._parameter(name, table.column(name), wrong)
+        contexts = self._contexts_of(table, read, context_codes, wrong)
+        self._check_patterns(read, table, wrong)
+        if not wrong:
+            try:
+                normal_form(read.condition, MAX_CLAUSES)
+                self._schema.admit(read.condition, read.effects, _first(table), kinds)
+            except ProfileError as error:
+                wrong[0] = read.located(error).message
+        if wrong:
+            raise _bad_rows(wrong)
+        wide = frozenset(name for name, (_, residual) in columns.items() if residual is not None)
+        self._compiler.has_wide |= bool(wide)
+        key = ("prepared", read.condition, read.effects, tuple(kinds.items()), wide)
+        number = self._number(key, read.condition, read, kinds, wide)
+        codes = self._profiles.ids.intern_many(ids)
+        self._bulk.append(_Bulk(number, codes, contexts, columns))
+        return table.num_rows
+
+    def _parameter(
+        self, name: str, column: Column, wrong: dict[int, str]
+    ) -> tuple[tuple[NDArray[np.float64], NDArray[np.int16] | None], Kind]:
+        values = self._compiler.values
+        if not isinstance(column, list):
+            kind = column_kind(column.type)
+            if kind is not None and column.null_count == 0:
+                fast = encode_arrow(column, kind, values)
+                if fast is not None:
+                    return (fast.value, fast.residual), kind
+            column = to_list(column)
+        doubles, residuals = np.zeros(len(column)), np.zeros(len(column), np.int16)
+        first: Kind | None = None
+        for i, given in enumerate(column):
+            try:
+                value = normalise(given)
+                if value is None:
+                    raise EventError(f"parameter {{{name}}} has no value")
+                kind = kind_of(value)
+                if first is None or first.element is None:
+                    first = kind
+                elif kind is not first and not (kind is not None and kind.name == first.name and kind.element is None):
+                    raise EventError(f"parameter {{{name}}}: expected {first.phrase}, as in row 0, got {kind}")
+                doubles[i], residuals[i] = values.encode(value)
+            except EventError as error:
+                wrong.setdefault(i, error.reason)
+        return (doubles, residuals if residuals.any() else None), first or NUMBER
+
+    def _contexts_of(
+        self, table: Table, read: Profile, context_codes: Callable[[Any], Any], wrong: dict[int, str]
+    ) -> NDArray[np.int32]:
+        nobody = np.full(table.num_rows, -1, np.int32)
+        column = table.column("context") if "context" in table.names else None
+        if column is None or (not isinstance(column, list) and column.null_count == len(column)):
+            if read.uses_context():
+                message = "the profile uses a context; give it one in the column 'context'"
+                wrong.update(dict.fromkeys(range(table.num_rows), message))
+            return nobody
+        if not isinstance(column, list) and column.null_count == 0:
+            try:
+                codes: NDArray[np.int32] = context_codes(column)
+                return codes
+            except EventError:
+                pass
+        for i, given in enumerate(to_list(column)):
+            if given is None:
+                if read.uses_context():
+                    wrong.setdefault(i, "the profile uses a context and the row has none")
+                continue
+            try:
+                nobody[i] = context_codes([given])[0]
+            except EventError as error:
+                wrong.setdefault(i, error.reason)
+        return nobody
+
+    def _check_patterns(self, read: Profile, table: Table, wrong: dict[int, str]) -> None:
+        for node in read.nodes():
+            if isinstance(node, t.Like | t.Matches) and isinstance(node.pattern, t.Parameter):
+                for i, text in enumerate(to_list(table.column(node.pattern.name))):
+                    found = defect(type(node)(node.value, t.Literal(text))) if isinstance(text, str) else None
+                    if found is not None:
+                        wrong.setdefault(i, found[1])
+
+    # -- in ----------------------------------------------------------------------------------------------------
+
+    def take(self) -> tuple[list[Add], list[int]]:
+        """Everything that waits: functions that store one shape's profiles each, and codes to retire before."""
+        adds: list[Add] = []
+        replaced: list[int] = []
+        waiting, self._waiting = self._waiting, []
+        bulk, self._bulk = self._bulk, []
+        if waiting:
+            codes = self._profiles.ids.intern_many([entry.id for entry in waiting])
+            order = self._profiles.next_order(len(waiting))
+            keep = _last_of_each(codes)
+            replaced += [int(code) for code in codes[keep] if self._profiles.alive(int(code))]
+            groups: dict[int, list[int]] = {}
+            for i in keep.tolist():
+                groups.setdefault(waiting[i].shape, []).append(i)
+            for number, members in groups.items():
+                at = np.array(members)
+                contexts = np.array([waiting[i].context for i in members], np.int32)
+                columns = self._lifted(self.shapes[number], [waiting[i].values for i in members])
+                adds.append(self._adder(number, codes[at], contexts, columns, order[at]))
+        for batch in bulk:
+            order = self._profiles.next_order(len(batch.codes))
+            keep = _last_of_each(batch.codes)
+            if self._profiles.count:
+                replaced += [int(code) for code in batch.codes[keep] if self._profiles.alive(int(code))]
+            columns = batch.columns
+            if len(keep) < len(order):
+                columns = {name: (d[keep], None if r is None else r[keep]) for name, (d, r) in columns.items()}
+            adds.append(self._adder(batch.shape, batch.codes[keep], batch.contexts[keep], columns, order[keep]))
+        return adds, replaced
+
+    def _adder(self, number: int, codes: Any, contexts: Any, columns: Columns, order: Any) -> Add:
+        shape = self.shapes[number]
+
+        def add() -> NDArray[np.int32]:
+            constants = self._compiler.constants(shape, columns)
+            return self._profiles.add(
+                number, shape, self._shared_effects[number], codes, contexts, constants, order
+            )
+
+        return add
+
+    def _lifted(self, shape: Shape, rows: list[tuple[Any, ...]]) -> Columns:
+        texts = self._compiler.values.texts
+        columns: Columns = {}
+        for name in shape.parameters:
+            i = int(name[1:])
+            given = [row[i] for row in rows]
+            if shape.kinds[name] is TEXT:
+                columns[name] = (texts.intern_many(given).astype(np.float64), None)
+            else:
+                columns[name] = (np.array(given, np.float64), None)
+        return columns
+
+    # -- out ---------------------------------------------------------------------------------------------------
+
+    def read(self, code: int, profiles: ProfileStore, values: ValueStore) -> tuple[t.Condition, int]:
+        """The condition of a stored profile with its constants in place, and its context."""
+        shape = self.shapes[int(profiles.row[code, b.SHAPE])]
+        first = int(profiles.row[code, b.FIRST_CLAUSE])
+        if first < 0:
+            return shape.condition, -1
+        own, context = int(profiles.meta[first, b.CONSTANTS]), int(profiles.meta[first, b.CONTEXT])
+        given: dict[str, Any] = {}
+        at = own
+        for name in shape.parameters:
+            residual = int(profiles.constant[at + 1]) if name in shape.wide else 0
+            kind = shape.kinds[name]
+            given[name] = values.decode(float(profiles.constant[at]), residual, kind)
+            at += 2 if name in shape.wide else 1
+        return substitute(shape.condition, given), context
+
+
+def _last_of_each(codes: NDArray[np.int32]) -> NDArray[np.int64]:
+    """Positions of the last occurrence of every code, ascending."""
+    _, first_from_end = np.unique(codes[::-1], return_index=True)
+    return np.sort(len(codes) - 1 - first_from_end)
+
+
+def _ids(table: Table, wrong: dict[int, str]) -> Any:
+    column = table.column("id")
+    if not isinstance(column, list) and column.null_count == 0:
+        if pa.types.is_string(column.type) or pa.types.is_large_string(column.type):
+            return column
+        if pa.types.is_dictionary(column.type) and pa.types.is_string(column.type.value_type):
+            return column.cast(pa.string())
+    ids: list[Any] = []
+    for i, given in enumerate(to_list(column)):
+        try:
+            ids.append(checked_id(given))
+        except TamisError as error:
+            ids.append(0)
+            wrong.setdefault(i, str(error))
+    return ids
+
+
+def _first(table: Table) -> Any:
+    return next(iter(table.rows())).get("id")
+
+
+def _bad_rows(wrong: Mapping[int, str]) -> ProfileError:
+    listed = [f"row {i}: {wrong[i]}" for i in sorted(wrong)]
+    more = f"; and {len(listed) - 5} more" if len(listed) > 5 else ""
+    plural = "row" if len(listed) == 1 else "rows"
+    return ProfileError("bad-rows", f"{len(listed)} bad {plural}: {'; '.join(listed[:5])}{more}")
+
+

@@ -1,0 +1,210 @@
+"""Values as doubles: how every kind is encoded, and the texts, lists and pattern verdicts that codes refer to.
+
+Numbers are doubles with a residual beyond 2**53, booleans 0 and 1, instants microseconds, texts and lists codes.
+Texts and lists of messages are interned for the length of a log and then taken back, unless an effect may have
+stored them in a context.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from datetime import datetime
+from functools import lru_cache
+from typing import Any
+
+import numpy as np
+import re2
+from numpy.typing import NDArray
+
+from tamis.kernels.bundles import ABSENT
+from tamis.kernels.bundles import Values as Bundle
+from tamis.kernels.program import add_verdict, forget_verdict
+from tamis.model.language import compile_regex
+from tamis.model.values import BOOLEAN, TEXT, TIME, Kind, Value, from_microseconds, to_microseconds
+
+from .growth import with_room
+from .strings import StringTable
+
+WIDE = 1 << 53
+Mark = tuple[int, int, int]
+
+
+def split(number: int) -> tuple[float, int]:
+    """An integer as its double and the difference to it."""
+    double = float(number)
+    return double, number - int(double)
+
+
+class ValueStore:
+    """Texts, lists and patterns of one filter."""
+
+    def __init__(self) -> None:
+        self.texts = StringTable()
+        self._list_start = np.zeros(9, np.int64)
+        self._list_value = np.zeros(16)
+        self._list_residual = np.zeros(16, np.int16)
+        self._lists = 0
+        self._patterns: dict[tuple[str, str], int] = {}
+        self._verdict = np.zeros(16, np.uint64)
+        self._true: list[tuple[int, int]] = []
+        self._judged: dict[int, set[int]] = {}
+
+    # -- encoding ----------------------------------------------------------------------------------------------
+
+    def encode(self, value: Value | None) -> tuple[float, int]:
+        """A normalised value as (double, residual)."""
+        if isinstance(value, bool):
+            return float(value), 0
+        if isinstance(value, int):
+            return split(value) if not -WIDE <= value <= WIDE else (float(value), 0)
+        if isinstance(value, float):
+            return value, 0
+        if isinstance(value, str):
+            return float(self.texts.intern(value)), 0
+        if isinstance(value, datetime):
+            return split(to_microseconds(value))
+        if isinstance(value, tuple):
+            return float(self.add_list(value)), 0
+        return ABSENT, 0
+
+    def decode(self, double: float, residual: int, kind: Kind) -> Value:
+        """What ``encode`` encoded; numbers that are whole come back as int."""
+        if kind is TEXT:
+            text = self.texts[int(double)]
+            assert isinstance(text, str)
+            return text
+        if kind is BOOLEAN:
+            return double != 0
+        if kind is TIME:
+            return from_microseconds(int(double) + residual)
+        if kind.name == "list":
+            return self._get_list(int(double), kind.element)
+        if residual or (double.is_integer() and abs(double) <= WIDE):
+            return int(double) + residual
+        return double
+
+    def add_list(self, items: Iterable[Any]) -> int:
+        """A new list; absent elements are kept as such."""
+        encoded = [self.encode(item) for item in items]
+        top = int(self._list_start[self._lists])
+        self._list_value = with_room(self._list_value, top + len(encoded))
+        self._list_residual = with_room(self._list_residual, top + len(encoded))
+        self._list_start = with_room(self._list_start, self._lists + 2)
+        for i, (double, residual) in enumerate(encoded):
+            self._list_value[top + i], self._list_residual[top + i] = double, residual
+        self._lists += 1
+        self._list_start[self._lists] = top + len(encoded)
+        return self._lists - 1
+
+    def _get_list(self, code: int, element: Kind | None) -> tuple[Any, ...]:
+        first, last = self._list_start[code], self._list_start[code + 1]
+        bits = self._list_value.view(np.int64)
+        absent = np.float64(ABSENT).view(np.int64)
+        return tuple(
+            None if bits[i] == absent or element is None
+            else self.decode(float(self._list_value[i]), int(self._list_residual[i]), element)
+            for i in range(first, last)
+        )
+
+    # -- patterns ----------------------------------------------------------------------------------------------
+
+    def pattern(self, how: str, text: str) -> int:
+        """The number of a pattern; ``how`` is like, matches or startswith."""
+        return self._patterns.setdefault((how, text), len(self._patterns))
+
+    def judge(self, patterns: Iterable[int], texts: NDArray[np.int64]) -> None:
+        """Make the verdicts of patterns on texts (by code) known to the kernels."""
+        known = list(self._patterns)
+        for code in np.unique(texts):
+            text = self.texts[int(code)]
+            done = self._judged.setdefault(int(code), set())
+            for pattern in patterns:
+                if pattern in done:
+                    continue
+                done.add(pattern)
+                if _searcher(*known[pattern]).search(text) is not None:
+                    self._add_verdict(pattern, int(code))
+
+    def _add_verdict(self, pattern: int, text: int) -> None:
+        self._true.append((pattern, text))
+        if 2 * len(self._true) > len(self._verdict):
+            self._verdict = np.zeros(2 * len(self._verdict), np.uint64)
+            for p, c in self._true:
+                add_verdict(self._verdict, p, c)
+        else:
+            add_verdict(self._verdict, pattern, text)
+
+    # -- the bundle, and what a log leaves behind --------------------------------------------------------------
+
+    def bundle(self) -> Bundle:
+        return Bundle(
+            self.texts.heap,
+            self.texts.start,
+            self._list_start,
+            self._list_value,
+            self._list_residual,
+            self._verdict,
+        )
+
+    def mark(self) -> Mark:
+        """Where texts, lists and verdicts end now."""
+        return self.texts.count, self._lists, len(self._true)
+
+    def forget(self, mark: Mark) -> None:
+        """Take back what came after the mark."""
+        texts, lists, verdicts = mark
+        newer = self._true[verdicts:]
+        for pattern, text in reversed(newer):
+            forget_verdict(self._verdict, pattern, text)
+        del self._true[verdicts:]
+        for pattern, text in newer:
+            if text < texts:
+                self._add_verdict(pattern, text)
+        for code in [code for code in self._judged if code >= texts] if texts < self.texts.count else ():
+            del self._judged[code]
+        self.texts.forget(texts)
+        self._lists = lists
+
+    def arrays(self) -> dict[str, NDArray[Any]]:
+        top = int(self._list_start[self._lists])
+        return {
+            **{f"text_{name}": array for name, array in self.texts.arrays().items()},
+            "list_start": self._list_start[: self._lists + 1],
+            "list_value": self._list_value[:top],
+            "list_residual": self._list_residual[:top],
+        }
+
+    def patterns(self) -> list[tuple[str, str]]:
+        """All patterns in the order of their numbers, for saving."""
+        return list(self._patterns)
+
+    @classmethod
+    def adopt(cls, arrays: dict[str, NDArray[Any]], patterns: Iterable[Iterable[str]]) -> ValueStore:
+        store = cls()
+        store.texts = StringTable.adopt({name: arrays[f"text_{name}"] for name in ("heap", "start", "slots")})
+        store._list_start = arrays["list_start"]
+        store._list_value, store._list_residual = arrays["list_value"], arrays["list_residual"]
+        store._lists = len(store._list_start) - 1
+        for how, text in patterns:
+            store.pattern(how, text)
+        return store
+
+
+@lru_cache(maxsize=65_536)
+def _searcher(how: str, pattern: str) -> Any:
+    """Every pattern as RE2: linear in the text, whatever the pattern."""
+    if how == "matches":
+        return compile_regex(pattern)
+    if how == "startswith":
+        return compile_regex(r"\A" + re2.escape(pattern))
+    parts = [r"(?s)\A"]
+    escaped = False
+    for char in pattern:
+        if escaped or char not in "%_\\":
+            parts.append(re2.escape(char))
+            escaped = False
+        elif char == "\\":
+            escaped = True
+        else:
+            parts.append(".*" if char == "%" else ".")
+    return compile_regex("".join(parts) + r"\z")

@@ -1,0 +1,156 @@
+"""The index ``blocks`` from the outside: allocation, growth and the decision to rebuild."""
+
+from __future__ import annotations
+
+from typing import Any, ClassVar
+
+import numpy as np
+from numpy.typing import NDArray
+
+from tamis.errors import InvariantError
+from tamis.kernels import blocks as kernel
+from tamis.kernels.bundles import CANDIDATES, FALSE_POSITIVES, N_ENTRIES, PROBES, UPDATES, Blocks, World
+
+from .protocol import Ids
+from .slots import MAX_SLOTS, choose_slots
+
+BROKEN = {
+    1: "the number of entries differs from the number of live clauses",
+    2: "the number of taken places differs from the number of live clauses",
+    3: "a clause and its place disagree",
+    4: "a live clause has a place that counts as free",
+    5: "a clause that could match is shut, or one that cannot is open and not postfiltered",
+    6: "k(i) is not in K(i): the range of an entry lacks values of its interval",
+    7: "an entry that is not loose has an inexact range",
+    8: "a constrained slot is not marked as used in its block",
+    9: "the zone of a chunk lacks part of an entry",
+    10: "the box of a block lacks part of an entry",
+}
+
+
+def empty_blocks(blocks: int, slots: NDArray[np.int32], cuts: NDArray[np.float64], attributes: int) -> Blocks:
+    """A bundle with room for a number of blocks and no entries."""
+    n = len(slots)
+    attribute_slot = np.full(max(1, attributes), -1, np.int32)
+    attribute_slot[slots] = np.arange(n)
+    chunks = blocks * kernel.CHUNKS
+    nodes = 2 * blocks + 2
+    node = np.zeros((nodes, 4), np.int32)
+    node[0] = (-1, -1, -1, 0)
+    return Blocks(
+        lines=np.zeros(chunks * n * kernel.LINE, np.uint8),
+        zones=np.zeros(blocks * n * kernel.LINE, np.uint8),
+        boxes=np.zeros((blocks + 31) // 32 * n * kernel.LINE, np.uint8),
+        masks=np.zeros((chunks, 4), np.uint32),
+        summary=np.zeros(blocks, np.uint32),
+        clause=np.zeros(blocks * kernel.BLOCK, np.int32),
+        profile=np.zeros(blocks * kernel.BLOCK, np.int32),
+        base=np.zeros((blocks, n)),
+        scale=np.ones((blocks, n)),
+        used=np.zeros(blocks, np.uint64),
+        debt=np.full(chunks, kernel.CLEAN, np.int32),
+        heat=np.zeros(chunks, np.uint8),
+        cuts=cuts,
+        node=node,
+        split=np.zeros(nodes),
+        slot_attribute=slots.astype(np.int32),
+        attribute_slot=attribute_slot,
+        count=np.zeros(kernel.COUNTS, np.int64),
+    )
+
+
+class BlocksIndex:
+    """AGILE on blocks of boxes (see :mod:`tamis.kernels.blocks`).
+
+    Runtime complexity: probe O(N / 32768 + chunks met), update O(1) amortised, insert O(log N), remove O(1).
+    """
+
+    name: ClassVar[str] = "blocks"
+
+    def __init__(self) -> None:
+        self.bundle = empty_blocks(1, np.zeros(1, np.int32), np.full((1, 255), np.inf), 1)
+        self._built = 0
+
+    def build(self, ids: Ids, world: World, attributes: int) -> None:
+        slots, cuts = choose_slots(ids, world, attributes)
+        room = int(len(ids) / kernel.BLOCK_FILL * 1.1) + 2
+        counts = self.bundle.count
+        while True:
+            self.bundle = empty_blocks(room, slots, cuts, attributes)
+            # An index without entries still has its first, empty block.
+            if kernel.build(self.bundle, ids, world):
+                break
+            room *= 2
+        self.bundle.count[PROBES : kernel.N_BLOCKS] = counts[PROBES : kernel.N_BLOCKS]
+        self._built = len(ids)
+
+    def insert(self, ids: Ids, world: World, attributes: int) -> bool:
+        present = int(self.bundle.count[N_ENTRIES])
+        if present == 0 or len(ids) > 512 + present // 4 or present + len(ids) > 1024 + 2 * self._built:
+            return False
+        self._know_attributes(attributes)
+        slots = len(self.bundle.slot_attribute)
+        if slots < MAX_SLOTS and kernel.needs_slots(self.bundle, ids, world):
+            return False
+        done = 0
+        while True:
+            done = kernel.insert(self.bundle, ids, done, world)
+            if done == len(ids):
+                return True
+            self._grow()
+
+    def remove(self, ids: Ids, world: World) -> None:
+        for k in ids:
+            kernel.remove(self.bundle, k, world)
+
+    def deescalate(self, world: World) -> None:
+        for chunk in range(int(self.bundle.count[kernel.N_BLOCKS]) * kernel.CHUNKS):
+            kernel.deescalate(self.bundle, chunk, world)
+
+    def check(self, ids: Ids, world: World) -> None:
+        code, clause, slot = kernel.check(self.bundle, ids, world)
+        if code:
+            raise InvariantError(f"blocks: {BROKEN[code]} (clause {clause}, slot {slot})")
+
+    def stats(self) -> dict[str, int]:
+        count = self.bundle.count
+        return {
+            "entries": int(count[N_ENTRIES]),
+            "blocks": int(count[kernel.N_BLOCKS]),
+            "messages": int(count[PROBES]),
+            "updates": int(count[UPDATES]),
+            "blocks_met": int(count[kernel.BLOCKS_MET]),
+            "chunks_met": int(count[kernel.CHUNKS_MET]),
+            "postfiltered": int(count[CANDIDATES]),
+            "false_positives": int(count[FALSE_POSITIVES]),
+            "escalations": int(count[kernel.ESCALATIONS]),
+            "loosened": int(count[kernel.LOOSENED]),
+            "deescalations": int(count[kernel.DEESCALATIONS]),
+            "moves": int(count[kernel.MOVES]),
+            "splits": int(count[kernel.SPLITS]),
+        }
+
+    def arrays(self) -> dict[str, NDArray[Any]]:
+        return {**self.bundle._asdict(), "built": np.array([self._built])}
+
+    def adopt(self, arrays: dict[str, NDArray[Any]]) -> None:
+        self.bundle = Blocks(**{name: arrays[name] for name in Blocks._fields})
+        self._built = int(arrays["built"][0])
+
+    def _know_attributes(self, attributes: int) -> None:
+        missing = attributes - len(self.bundle.attribute_slot)
+        if missing > 0:
+            longer = np.concatenate([self.bundle.attribute_slot, np.full(missing, -1, np.int32)])
+            self.bundle = self.bundle._replace(attribute_slot=longer)
+
+    def _grow(self) -> None:
+        """Half as many blocks again; everything keeps its place."""
+        old = self.bundle
+        room = len(old.used) * 3 // 2 + 2
+        new = empty_blocks(room, old.slot_attribute, old.cuts, len(old.attribute_slot))
+        for name in Blocks._fields:
+            if name in ("cuts", "slot_attribute", "attribute_slot", "count"):
+                continue
+            source = getattr(old, name)
+            getattr(new, name)[: len(source)] = source
+        self.bundle = new._replace(attribute_slot=old.attribute_slot, count=old.count)

@@ -1,0 +1,58 @@
+"""The one face of every index.
+
+An index holds *entries*, one per clause. Its arrays go into the replay kernel as a bundle; the methods here are what
+happens between logs. The law that every index obeys is paper 000's ``k(i) in K(i)``: what it returns for a message may
+contain clauses that do not match, it never lacks one that does.
+
+| method | paper 000 | when |
+|---|---|---|
+| ``insert`` | insert | a clause is subscribed |
+| ``remove`` | delete | a clause is unsubscribed |
+| probe | probe | in the replay kernel, for every message |
+| covers | new value in K(i)? | in the replay kernel, for every update: ``Contexts.safe`` |
+| escalate | escalate | in the replay kernel, when ``covers`` says no |
+| ``deescalate`` | deescalate | in the replay kernel when the evidence is there; from outside: all at once |
+| ``check`` | the conditions of Table 1 | on demand |
+"""
+
+from __future__ import annotations
+
+from typing import Any, ClassVar, Protocol
+
+import numpy as np
+from numpy.typing import NDArray
+
+from tamis.kernels.bundles import World
+
+Ids = NDArray[np.int32]
+
+
+class Index(Protocol):
+    """What the engine asks of an index."""
+
+    name: ClassVar[str]
+    bundle: Any  # Blocks, Scan, ...: what the replay kernel gets
+
+    def build(self, ids: Ids, world: World, attributes: int) -> None:
+        """Drop everything and index clauses ``ids``. O(N log N)."""
+
+    def insert(self, ids: Ids, world: World, attributes: int) -> bool:
+        """Index more clauses; False when a ``build`` over all live clauses would be the better deal."""
+
+    def remove(self, ids: Ids, world: World) -> None:
+        """Forget clauses. O(1) each."""
+
+    def deescalate(self, world: World) -> None:
+        """Make every entry as exact as the index can."""
+
+    def check(self, ids: Ids, world: World) -> None:
+        """Raise InvariantError unless exactly the clauses ``ids`` are indexed and every invariant holds. O(N)."""
+
+    def stats(self) -> dict[str, int]:
+        """Counters since the index was built."""
+
+    def arrays(self) -> dict[str, NDArray[Any]]:
+        """The bundle by name, for saving."""
+
+    def adopt(self, arrays: dict[str, NDArray[Any]]) -> None:
+        """Take over a bundle that ``arrays`` gave out."""

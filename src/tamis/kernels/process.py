@@ -1,0 +1,277 @@
+"""Replay of an event log: the one path. Everything else in tamis prepares its input or reads its output.
+
+Invariant: after event i the contexts, and the matches written so far, are those of a naive filter that has seen events
+0..i one at a time. A shard replays the whole log but owns only the contexts with ``context % shards == shard`` and the
+clauses on them, so shards run side by side without a word between them.
+"""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+from numba.extending import overload
+
+from .jit import OPTIONS, bare, inlined, kernel
+from . import blocks as _blocks
+from . import scan as _scan
+from .blocks import depends, narrow, release
+from .bundles import (
+    Blocks,
+    Scan,
+    UPDATES,
+    CONTEXT,
+    EFFECT,
+    EFFECTS,
+    FIRST_CLAUSE,
+    FLAGS,
+    HAS_EFFECT,
+    HAS_SIBLING,
+    NEXT,
+    PROFILE,
+    TEMPLATE,
+)
+from .program import run
+
+
+MESSAGE, UPDATE = 0, 1
+
+
+# The type of an index bundle says which kernels work on it, so that only those of the index in use get compiled.
+
+
+def _kernels_of(bundle):
+    return {Blocks: _blocks, Scan: _scan}[bundle.instance_class]
+
+
+def _probe(ix, m, world, hits, special, owed, scratch):
+    """``probe`` of the index."""
+
+
+def _escalate(ix, k, a, v, old_low, old_high, world):
+    """``escalate`` of the index."""
+
+
+def _deescalate(ix, place, world):
+    """``deescalate`` of the index."""
+
+
+@overload(_probe, jit_options=OPTIONS)
+def _probe_of(ix, m, world, hits, special, owed, scratch):
+    probe = _kernels_of(ix).probe
+    return lambda ix, m, world, hits, special, owed, scratch: probe(ix, m, world, hits, special, owed, scratch)
+
+
+@overload(_escalate, jit_options=OPTIONS)
+def _escalate_of(ix, k, a, v, old_low, old_high, world):
+    escalate = _kernels_of(ix).escalate
+    return lambda ix, k, a, v, old_low, old_high, world: escalate(ix, k, a, v, old_low, old_high, world)
+
+
+@overload(_deescalate, jit_options=OPTIONS)
+def _deescalate_of(ix, place, world):
+    deescalate = _kernels_of(ix).deescalate
+    return lambda ix, place, world: deescalate(ix, place, world)
+
+
+@bare
+def _moved(ix, c, a, v, world):
+    """A watched value left its safe range: tell the index about every clause that depends on it."""
+    contexts = world.contexts
+    old_low, old_high = contexts.safe[c, a, 0], contexts.safe[c, a, 1]
+    low, high = np.float32(-np.inf), np.float32(np.inf)
+    k = np.int64(contexts.head[c])
+    while k >= 0:
+        if depends(world.templates.row, world.clauses.meta[k, TEMPLATE], a):
+            lo, hi = _escalate(ix, k, a, v, old_low, old_high, world)
+            low, high = max(low, lo), min(high, hi)
+        k = np.int64(world.clauses.meta[k, NEXT])
+    release(contexts, c, a)
+    narrow(contexts, c, a, low, high)
+
+
+@inlined
+def set_value(ix, c, a, v, r, world):
+    """Context ``c``, attribute ``a`` := ``v`` (with residual ``r``)."""
+    contexts = world.contexts
+    contexts.value[c, a] = v
+    if contexts.residual.shape[0]:
+        contexts.residual[c, a] = r
+    if (
+        contexts.watch[c, a >> 3] >> (a & 7) & 1
+        and not (contexts.safe[c, a, 0] <= v and v <= contexts.safe[c, a, 1])
+    ):
+        _moved(ix, c, a, v, world)
+
+
+@bare
+def set_one(ix, c, a, v, r, world):
+    """``set_value`` as a function of its own, for the rarer callers."""
+    set_value(ix, c, a, v, r, world)
+
+
+@bare
+def _apply(ix, first, count, m, c, profiles, world):
+    """Run effects first..first+count on context ``c``; returns how many had no value."""
+    failed = 0
+    for e in range(first, first + count):
+        row = profiles.effect
+        _, v, r = run(row[e, 1], row[e, 2], m, c, np.int64(row[e, 3]), world)
+        if math.isnan(v):
+            failed += 1
+        else:
+            set_one(ix, c, np.int64(row[e, 0]), v, np.int64(r), world)
+    return failed
+
+
+@bare
+def _sort_by_order(codes, n, order):
+    """Shell sort of profile codes by subscription order."""
+    gap = n >> 1
+    while gap > 0:
+        for i in range(gap, n):
+            p = codes[i]
+            j = i
+            while j >= gap and order[codes[j - gap]] > order[p]:
+                codes[j] = codes[j - gap]
+                j -= gap
+            codes[j] = p
+        gap >>= 1
+
+
+@kernel
+def replay(ix, shard, shards, runs, updates, skip, tracks, conditions, track_context, serial, profiles, world, room):
+    """Replay the runs of messages and updates of a log on one shard.
+
+    runs     int64 [n, 3]: MESSAGE or UPDATE, first, last row
+    updates  (context int64, attribute int32 (-1: skip), value float64, residual int16 or [0])
+    skip     uint8 [messages]: rejected messages
+    tracks   int32 [rules, 4]: first and number of effects, first and number of conditions
+    conditions int32 [n, 2]: first instruction and length; a rule fires when one of its conditions holds
+    track_context int32 [rules, messages]: the tracked context of each message, -1 for none
+    serial   the serial number of message row 0
+    room     number of live clauses of the shard (the most that can match)
+
+    Returns (profile codes, end of each message's codes, [message, profile code or -1 - rule] of failed effects).
+    """
+    u_context, u_attribute, u_value, u_residual = updates
+    n_messages = world.messages.value.shape[0]
+    ends = np.zeros(n_messages, np.int64)
+    out = np.empty(max(256, min(room * n_messages, 1 << 16)), np.int32)
+    n_out = 0
+    failures = np.empty((16, 2), np.int64)
+    n_failures = 0
+    hits = np.empty(room + 64, np.int32)
+    special = np.empty(room + 64, np.int32)
+    owed = np.empty(64, np.int64)
+    slots = max(1, ix.slot_attribute.shape[0])
+    scratch = (np.zeros(max(slots, 512), np.uint8), np.zeros(max(slots, 512), np.uint8))
+    wide = u_residual.shape[0] > 0
+    for i in range(runs.shape[0]):
+        first, last = runs[i, 1], runs[i, 2]
+        if runs[i, 0] == UPDATE:
+            for u in range(first, last):
+                c, a = u_context[u], np.int64(u_attribute[u])
+                if a < 0 or (shards > 1 and c % shards != shard):
+                    continue
+                set_value(ix, c, a, u_value[u], np.int64(u_residual[u]) if wide else np.int64(0), world)
+            ix.count[UPDATES] += last - first
+            continue
+        for m in range(first, last):
+            if skip[m]:
+                ends[m] = n_out
+                continue
+            n, n_special, n_owed = _probe(ix, m, world, hits, special, owed, scratch)
+            n_effects = 0
+            for j in range(n_special):
+                k = special[j]
+                p, traits = world.clauses.meta[k, PROFILE], world.clauses.meta[k, FLAGS]
+                if traits & HAS_SIBLING:
+                    if profiles.seen[p] == serial + m:
+                        continue
+                    profiles.seen[p] = serial + m
+                hits[n] = p
+                n += 1
+                if traits & HAS_EFFECT:
+                    special[n_effects] = p  # reuses what has been read
+                    n_effects += 1
+            if n_out + n > out.shape[0]:
+                bigger = np.empty(2 * (n_out + n), np.int32)
+                bigger[:n_out] = out[:n_out]
+                out = bigger
+            for j in range(n):
+                out[n_out + j] = hits[j]
+            n_out += n
+            ends[m] = n_out
+            for j in range(n_effects + tracks.shape[0]):
+                if j == 0:
+                    _sort_by_order(special, n_effects, profiles.order)
+                if j < n_effects:
+                    owner = np.int64(special[j])
+                    c = np.int64(world.clauses.meta[profiles.row[owner, FIRST_CLAUSE], CONTEXT])
+                    first_effect, effects = profiles.row[owner, EFFECT], profiles.row[owner, EFFECTS]
+                else:
+                    rule = j - n_effects
+                    owner = np.int64(-1 - rule)
+                    c = np.int64(track_context[rule, m])
+                    if c < 0 or (shards > 1 and c % shards != shard):
+                        continue
+                    fires = False
+                    for q in range(tracks[rule, 2], tracks[rule, 2] + tracks[rule, 3]):
+                        fires = fires or run(conditions[q, 0], conditions[q, 1], m, c, np.int64(0), world)[0]
+                    if not fires:
+                        continue
+                    first_effect, effects = tracks[rule, 0], tracks[rule, 1]
+                for _ in range(_apply(ix, first_effect, effects, m, c, profiles, world)):
+                    if n_failures == failures.shape[0]:
+                        more = np.empty((2 * n_failures, 2), np.int64)
+                        more[:n_failures] = failures
+                        failures = more
+                    failures[n_failures, 0], failures[n_failures, 1] = m, owner
+                    n_failures += 1
+            for j in range(n_owed):
+                _deescalate(ix, owed[j], world)
+    return out[:n_out], ends, failures[:n_failures]
+
+
+@kernel
+def link(ids, contexts, clauses):
+    """Enter clauses into the lists of their contexts."""
+    for i in range(ids.shape[0]):
+        k = ids[i]
+        c = clauses.meta[k, CONTEXT]
+        if c >= 0:
+            clauses.meta[k, NEXT] = contexts.head[c]
+            contexts.head[c] = k
+
+
+@kernel
+def unlink(k, contexts, clauses):
+    """Take a clause out of the list of its context; the last one out stops the watching."""
+    c = clauses.meta[k, CONTEXT]
+    if c < 0:
+        return
+    if contexts.head[c] == k:
+        contexts.head[c] = clauses.meta[k, NEXT]
+    else:
+        j = contexts.head[c]
+        while clauses.meta[j, NEXT] != k:
+            j = clauses.meta[j, NEXT]
+        clauses.meta[j, NEXT] = clauses.meta[k, NEXT]
+    if contexts.head[c] < 0:
+        for a in range(contexts.value.shape[1]):
+            release(contexts, c, a)
+
+
+@bare
+def count_linked(contexts, clauses):
+    """The number of clauses in the lists of all contexts, -1 if a list is broken."""
+    n = 0
+    for c in range(contexts.head.shape[0]):
+        k = contexts.head[c]
+        while k >= 0:
+            if clauses.meta[k, CONTEXT] != c or n > clauses.meta.shape[0]:
+                return -1
+            n += 1
+            k = clauses.meta[k, NEXT]
+    return n

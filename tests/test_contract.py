@@ -1,0 +1,47 @@
+"""Every filter keeps the contract: a state machine and random logs, compared with the reference."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import settings
+from hypothesis.stateful import run_state_machine_as_test
+
+from contract import VOCABULARY, machine
+from tamis.errors import TamisError
+from tamis.reference import ReferenceFilter
+from tamis.testing import Mix, differences, random_log, random_tracks
+
+FACTORIES: dict[str, Callable[..., Any]] = {"reference": ReferenceFilter}
+
+
+def attempt(call: Callable[..., Any], arguments: dict[str, Any]) -> str | None:
+    """The class of the refusal, if it is one."""
+    try:
+        call(**arguments)
+    except TamisError as error:
+        return type(error).__name__
+    return None
+
+
+@pytest.mark.parametrize("name", FACTORIES)
+def test_state_machine(name: str) -> None:
+    steps = settings(max_examples=settings().max_examples, stateful_step_count=20, deadline=None)
+    run_state_machine_as_test(machine(FACTORIES[name]), settings=steps)
+
+
+@pytest.mark.parametrize("name", FACTORIES)
+@pytest.mark.parametrize("seed", range(8))
+def test_random_logs(name: str, seed: int) -> None:
+    rng = np.random.default_rng(seed)
+    schema = VOCABULARY.schema() if seed % 3 == 0 else None
+    filter, reference = FACTORIES[name](schema=schema), ReferenceFilter(schema=schema)
+    for track in random_tracks(rng, seed % 3, VOCABULARY):
+        assert attempt(filter.track, track) == attempt(reference.track, track)
+    for part in range(3):
+        log = random_log(rng, 120, VOCABULARY, Mix(effects=0.1 * part), columnar=seed % 2 == 0)
+        assert differences(filter, reference, log) == []
+        filter.check()
