@@ -57,7 +57,7 @@ format: setup ## let ruff rewrite the files
 	$(BIN)/ruff format .
 
 bench: setup ## run the benchmarks and write docs/results.md
-	$(BIN)/python -m benchmarks
+	$(BIN)/python benchmarks/run.py
 
 soak: setup ## the tests with long random runs (hypothesis profile 'soak')
 	HYPOTHESIS_PROFILE=soak $(BIN)/python -m pytest -n $(JOBS) tests

@@ -1,4 +1,4 @@
-"""Half a million profiles around moving contexts (paper 000, Table 2): messages between floods of updates.
+"""Half a million profiles around moving contexts (AGILE, SIGMOD 2005, Table 2): messages between floods of updates.
 
 The index against no index, at 50 to 500,000 updates per message, and updates alone against bare stores into an array.
 """
@@ -44,7 +44,7 @@ RATES = (
     Rate(500_000, 0.95, 20, 3),
 )
 PAPER = {"AGILE, 2005": (472, 390, 178, 58, 10.1), "NOINDEX, 2005": (27, 28, 28, 21, 9.5)}
-"""Messages/s of paper 000, Table 3 (3.2 GHz Pentium 4), at the same five rates."""
+"""Messages/s of the AGILE paper, Table 3 (3.2 GHz Pentium 4), at the same five rates."""
 
 
 # -- contexts that walk ----------------------------------------------------------------------------------------

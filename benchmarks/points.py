@@ -1,4 +1,4 @@
-"""Half a million profiles of four equalities over 32 attributes (paper 002, PQ), against a NumPy scan."""
+"""Half a million profiles of four equalities over 32 attributes (workload PQ, ICDE 2005), against a NumPy scan."""
 
 from __future__ import annotations
 

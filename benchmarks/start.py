@@ -13,7 +13,7 @@ import numpy as np
 
 from measure import Result, main, progress
 
-IMPORT = "import time; start = time.perf_counter(); import tamis; print(time.perf_counter() - start)"
+IMPORT = "import time; start = time.perf_counter(); {}; print(time.perf_counter() - start)"
 FIRST = """
 import json, time
 start = time.perf_counter()
@@ -50,12 +50,12 @@ def run(scale: float = 1.0, repeats: int = 5) -> dict[str, Any]:
     )
     cold: list[dict[str, Any]] = []
     warm: list[dict[str, Any]] = []
-    with progress("start", 2 * repeats + min(2, repeats)) as advance:
-        child(IMPORT)
-        imports = []
-        for _ in range(repeats):
-            imports.append(float(child(IMPORT)))
-            advance("import")
+    with progress("start", 2 + repeats + min(2, repeats)) as advance:
+        imports: list[list[float]] = []
+        for statement in ("import tamis", "from tamis import Filter"):
+            child(IMPORT.format(statement))
+            imports.append([float(child(IMPORT.format(statement))) for _ in range(repeats)])
+            advance(statement)
         for _ in range(min(2, repeats)):
             with tempfile.TemporaryDirectory() as folder:
                 cold.append(json.loads(child(FIRST, NUMBA_CACHE_DIR=folder)))
@@ -65,7 +65,8 @@ def run(scale: float = 1.0, repeats: int = 5) -> dict[str, Any]:
                         warm.append(json.loads(child(FIRST, NUMBA_CACHE_DIR=folder)))
                         advance("first match, warm kernel cache")
     for what, found, target in (
-        ("import tamis", imports, 0.5),
+        ("import tamis", imports[0], 0.5),
+        ("from tamis import Filter", imports[1], None),
         ("first match, warm kernel cache", [one["match"] for one in warm], 3),
         ("first match, empty kernel cache", [one["match"] for one in cold], 60),
     ):

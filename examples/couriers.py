@@ -1,4 +1,4 @@
-"""Couriers who move: a message goes to everybody near it who is free.
+"""Couriers who move: a job goes to everybody near it who is free.
 
 Run it with ``python examples/couriers.py``.
 """
@@ -9,37 +9,52 @@ import numpy as np
 
 from tamis import EventLog, Filter
 
+# The square around the courier is what an index can use; the circle is tested for those in the square.
+NEAR = """
+    x between ctx.x - {radius} and ctx.x + {radius}
+    and y between ctx.y - {radius} and ctx.y + {radius}
+    and distance([x, y], [ctx.x, ctx.y]) <= {radius}
+    and weight <= {load} and not ctx.busy
+"""
+
 
 def main() -> None:
-    """2,000 couriers, 5,000 movements, 1,000 jobs, in one order."""
+    """20,000 couriers, 100,000 movements, 10,000 jobs, in one order."""
     random = np.random.default_rng(1)
-    couriers = [f"courier-{n}" for n in range(2_000)]
+    n, moves, jobs = 20_000, 50_000, 10_000
+    couriers = [f"courier-{i}" for i in range(n)]
+    place = random.uniform(0, 1_000, (n, 2))
 
-    f = Filter()
+    f = Filter(schema={"ctx.x": "number", "ctx.y": "number", "ctx.busy": "boolean"})
+    # Values first, profiles second: the index is laid out by what it knows.
+    f.update_many(couriers, "x", place[:, 0])
+    f.update_many(couriers, "y", place[:, 1])
+    f.update_many(couriers, "busy", random.random(n) < 0.5)
     f.subscribe_many(
-        "distance(place, ctx.place) <= {radius} and weight <= {load} and not ctx.busy",
+        NEAR,
         {
             "id": couriers,
             "context": couriers,
-            "radius": random.uniform(5, 20, len(couriers)),
-            "load": random.integers(5, 30, len(couriers)),
+            "radius": random.uniform(2, 8, n),
+            "load": random.integers(5, 30, n),
         },
     )
-    f.update_many(couriers, "busy", random.random(len(couriers)) < 0.5)
-    f.update_many(couriers, "place", list(random.uniform(0, 1_000, (len(couriers), 2)).tolist()))
 
-    sequence = random.permutation(6_000)
+    # Every movement is two updates, x and y, at the same point of the order; a job is a message between them.
+    sequence = random.permutation(moves + jobs)
+    who, step = random.integers(0, n, moves), random.uniform(-5, 5, (moves, 2))
     log = EventLog.merge(
         messages={
-            "seq": np.sort(sequence[:1_000]),
-            "place": random.uniform(0, 1_000, (1_000, 2)),
-            "weight": random.integers(1, 25, 1_000),
+            "seq": np.sort(sequence[:jobs]),
+            "x": random.uniform(0, 1_000, jobs),
+            "y": random.uniform(0, 1_000, jobs),
+            "weight": random.integers(1, 25, jobs),
         },
         updates={
-            "seq": np.sort(sequence[1_000:]),
-            "context": [couriers[n] for n in random.integers(0, len(couriers), 5_000)],
-            "attribute": ["place"] * 5_000,
-            "value": random.uniform(0, 1_000, (5_000, 2)).tolist(),
+            "seq": np.repeat(np.sort(sequence[jobs:]), 2),
+            "context": f.context_index(couriers)[np.repeat(who, 2)],
+            "attribute": np.tile(["x", "y"], moves),
+            "value": (place[who] + step).reshape(-1),
         },
     )
     matches = f.process(log)

@@ -326,15 +326,15 @@ def test_examples_of_the_readme() -> None:
     done = tamis(
         *("match", "-p", EXAMPLES / "warehouses.tamis", "-m", EXAMPLES / "orders.csv", "-u", EXAMPLES / "stock.csv")
     )
-    assert matches(done) == [
+    assert sorted(matches(done)) == [
         (0, "w-A"),
         (0, "w-B"),
         (1, "w-A"),
         (1, "w-B"),
         (2, "w-C"),
         (3, "w-C"),
-        (5, "w-C"),
         (5, "audit"),
+        (5, "w-C"),
     ]
     assert "got text 'seven'" in done.stderr
     piped = tamis(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -11,11 +12,17 @@ from hypothesis import settings
 from hypothesis.stateful import run_state_machine_as_test
 
 from contract import VOCABULARY, machine
+from tamis import Filter
 from tamis.errors import TamisError
 from tamis.reference import ReferenceFilter
 from tamis.testing import Mix, differences, random_log, random_tracks
 
-FACTORIES: dict[str, Callable[..., Any]] = {"reference": ReferenceFilter}
+FACTORIES: dict[str, Callable[..., Any]] = {
+    "reference": ReferenceFilter,
+    "agile": Filter,
+    "noindex": partial(Filter, strategy="noindex"),
+    "threads": partial(Filter, threads=3),
+}
 
 
 def attempt(call: Callable[..., Any], arguments: dict[str, Any]) -> str | None:

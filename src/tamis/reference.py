@@ -8,9 +8,8 @@ be fast: O(profiles) per message.
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
-from datetime import datetime
 from pathlib import Path
 from typing import Any
 
@@ -28,7 +27,7 @@ from tamis.model.profile import Profile, checked_id, read_profile, well_formed
 from tamis.model.schema import Schema, context_name, message_name
 from tamis.model.tables import to_list, to_table
 from tamis.model.template import Template
-from tamis.model.values import Kind, Value, from_microseconds, kind_of, normalise, shown, to_microseconds
+from tamis.model.values import Kind, Value, kind_of, normalise, shown
 
 MAX_CLAUSES = 64
 _EVENTS = ("messages", "updates", "subscribes", "unsubscribes")

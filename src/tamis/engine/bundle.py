@@ -75,7 +75,7 @@ def load(cls: type[Filter], path: Path) -> Filter:
         setattr(compiler, attribute, {int(column): set(asked) for column, asked in state[attribute].items()})
     compiler.open_patterns = [tuple(asked) for asked in state["open_patterns"]]
     compiler.has_wide = state["has_wide"]
-    compiler.reopen([(at, unpack(side)) for at, side in state["open"]])
+    compiler.reopen(*([(at, unpack(side)) for at, side in names] for names in state["open"]))
     f._contexts = ContextStore.adopt(_room(path, "contexts"))
     f._profiles = ProfileStore.adopt(_room(path, "profiles"))
     f._subscriptions = Subscriptions(f._schema, compiler, f._contexts, f._profiles)
@@ -112,7 +112,7 @@ def _state(f: Filter) -> dict[str, Any]:
         "context_patterns": {column: sorted(asked) for column, asked in compiler.context_patterns.items()},
         "open_patterns": compiler.open_patterns,
         "has_wide": compiler.has_wide,
-        "open": [(at, pack(side)) for at, side in compiler.open_instructions()],
+        "open": [[(at, pack(side)) for at, side in names] for names in compiler.open_names()],
         "shapes": [_saved_shape(shape) for shape in f._subscriptions.shapes],
         "shared_effects": f._subscriptions.shared_effects,
         "tracks": [

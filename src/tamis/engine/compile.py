@@ -56,6 +56,8 @@ _TEXT_TESTS = {
 _ARITHMETIC = {"+": p.ADD, "-": p.SUBTRACT, "*": p.MULTIPLY, "/": p.DIVIDE}
 
 Code = list[tuple[int, int, int]]
+# Encoded parameter columns: doubles, and residuals where integers are beyond 2**53.
+Columns = Mapping[str, tuple[NDArray[np.float64], NDArray[np.int16] | None]]
 
 
 class _OpenTest(int):
@@ -98,6 +100,7 @@ class _Interval:
     low: tuple[int, int, int, int] = (b.NONE, 0, 0, 0)
     high: tuple[int, int, int, int] = (b.NONE, 0, 0, 0)
     traits: int = 0
+    open_side: t.Expression | None = None  # an order comparison of a kind not known yet
 
     def row(self) -> tuple[int, ...]:
         return (self.attribute, *self.low, *self.high, self.traits)
@@ -138,11 +141,17 @@ class Compiler:
         self.sizes = [0, 0, 0, 0]
         # Order comparisons of names whose kind is still open: (instruction, side whose kind decides).
         self._open: list[tuple[int, t.Expression]] = []
+        # Their intervals: (predicate, side), given up if they turn out to be of texts.
+        self._open_intervals: list[tuple[int, t.Expression]] = []
         self._settled = -1
+        self._bundle: b.Templates | None = None
         self._pooled: dict[tuple[float, int], int] = {}
 
     def bundle(self) -> b.Templates:
-        return b.Templates(self._row, self._predicate, self._code, self._pool, self._pool_residual)
+        self._bundle = b.Templates.current(
+            self._bundle, self._row, self._predicate, self._code, self._pool, self._pool_residual
+        )
+        return self._bundle
 
     def arrays(self) -> dict[str, NDArray[Any]]:
         rows, predicates, codes, pool = self.sizes
@@ -203,7 +212,9 @@ class Compiler:
 
     # -- bundles -----------------------------------------------------------------------------------------------
 
-    def constants(self, shape: Shape, columns: Mapping[str, tuple[NDArray[np.float64], NDArray[np.int16] | None]]) -> NDArray[np.float64]:
+    def constants(
+        self, shape: Shape, columns: Mapping[str, tuple[NDArray[np.float64], NDArray[np.int16] | None]]
+    ) -> NDArray[np.float64]:
         """The own constants of many profiles of a shape, [profile, width], from encoded parameter columns."""
         draft = _Draft(self, shape.parameters, shape.kinds, shape.wide)
         rows = len(next(iter(columns.values()))[0]) if columns else 1
@@ -246,22 +257,22 @@ class Compiler:
         if self._settled == self.schema.version:
             return
         self._settled = self.schema.version
-        still: list[tuple[int, t.Expression]] = []
         for at, side in self._open:
-            kind = self.schema.infer(side)
-            if kind is None:
-                still.append((at, side))
-            elif kind is TEXT:
+            if self.schema.infer(side) is TEXT:
                 self._code[at, 0] += p.TEXT_LESS - p.LESS
-        self._open = still
+        for at, side in self._open_intervals:
+            if self.schema.infer(side) is TEXT:
+                self._predicate[at, [b.LOW, b.HIGH]] = b.NONE
+        self._open = [(at, side) for at, side in self._open if self.schema.infer(side) is None]
+        self._open_intervals = [(at, side) for at, side in self._open_intervals if self.schema.infer(side) is None]
 
-    def open_instructions(self) -> list[tuple[int, t.Expression]]:
+    def open_names(self) -> tuple[list[tuple[int, t.Expression]], list[tuple[int, t.Expression]]]:
         """What ``settle`` has still to decide, for saving."""
-        return self._open
+        return self._open, self._open_intervals
 
-    def reopen(self, instructions: list[tuple[int, t.Expression]]) -> None:
-        """What ``open_instructions`` gave out."""
-        self._open, self._settled = instructions, -1
+    def reopen(self, instructions: Sequence[Any], intervals: Sequence[Any]) -> None:
+        """What ``open_names`` gave out."""
+        self._open, self._open_intervals, self._settled = list(instructions), list(intervals), -1
 
     def emit(self, code: Code) -> tuple[int, int]:
         at = self.sizes[2]
@@ -281,6 +292,8 @@ class Compiler:
         self._predicate = with_room(self._predicate, self.sizes[1])
         for i, interval in enumerate(intervals):
             self._predicate[first + i] = interval.row()
+            if interval.open_side is not None:
+                self._open_intervals.append((first + i, interval.open_side))
         at = self.sizes[0]
         self.sizes[0] += 1
         self._row = with_room(self._row, self.sizes[0])
@@ -340,7 +353,7 @@ class _Draft:
         if not isinstance(predicate, t.Compare) or predicate.op == "!=":
             return None
         kind = self.kind(predicate.left)
-        if kind not in (NUMBER, TIME) and predicate.op != "==":
+        if kind not in (NUMBER, TIME, None) and predicate.op != "==":
             return None
         for op, x, other in (
             (predicate.op, predicate.left, predicate.right),
@@ -349,6 +362,11 @@ class _Draft:
             if any(isinstance(n, t.Attribute) for n in t.walk(other)):
                 continue
             if isinstance(x, t.Attribute):
+                if kind is None and op != "==":
+                    # Numbers or texts? The program knows when the time comes (see ``Compiler.settle``).
+                    found = self._ends(x, op, other, other, b.OUTER | b.COMPLEX)
+                    found.open_side = x
+                    return found
                 return self._ends(x, op, other, other, 0)
             if kind in (NUMBER, TIME):
                 turned = _rearranged(x, op, other)
@@ -455,7 +473,7 @@ class _Draft:
             return [*self.expression(node.arguments[0]), (p.ABSOLUTE, 0, 0)]
         if isinstance(node, t.Function):
             sizes = [len(a.items) if isinstance(a, t.Items) else -1 for a in node.arguments]
-            return [*(i for a in node.arguments for i in self._list(a)), (p.DISTANCE, *sizes)]
+            return [*(i for a in node.arguments for i in self._list(a)), (p.DISTANCE, sizes[0], sizes[1])]
         assert isinstance(node, t.Arithmetic)
         left, right = self.expression(node.left), self.expression(node.right)
         times = [self.kind(node.left) is TIME, self.kind(node.right) is TIME]
@@ -514,7 +532,8 @@ class _Draft:
             constants = [self.literal(item) for item in items]  # type: ignore[arg-type]
             present = [c for c in constants if c[0] == c[0]]
             self.compiler.has_wide |= any(r for _, r in present)
-            return [*code, (p.NOT_IN_POOL if negated else p.IN_POOL, *self.compiler.pool_run(present))]
+            first, count = self.compiler.pool_run(present)
+            return [*code, (p.NOT_IN_POOL if negated else p.IN_POOL, first, count)]
         for item in items:
             code += self.expression(item)
         return [*code, (p.NOT_IN_STACK if negated else p.IN_STACK, len(items), 0)]
@@ -570,7 +589,7 @@ def _joined(intervals: list[_Interval]) -> list[_Interval]:
     out: list[_Interval] = []
     for interval in intervals:
         for other in out:
-            if other.attribute == interval.attribute and other.traits == interval.traits:
+            if other.attribute == interval.attribute and other.traits == interval.traits and not other.open_side:
                 if other.low[0] == b.NONE and interval.high[0] == b.NONE:
                     other.low = interval.low
                     break

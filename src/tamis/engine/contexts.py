@@ -37,7 +37,7 @@ class ContextStore:
             if len(residual):
                 residual = np.zeros(new.value.shape, np.int16)
                 residual[:, :had] = old.residual
-            old = new._replace(head=old.head, residual=residual)
+            old = new.replace(head=old.head, residual=residual)
         if rows > len(old.value):
             safe = with_room(old.safe, rows)
             safe[len(old.safe) :] = (-np.inf, np.inf)
@@ -49,19 +49,19 @@ class ContextStore:
                 head=with_room(old.head, rows, -1),
             )
         if wide and not len(old.residual):
-            old = old._replace(residual=np.zeros(old.value.shape, np.int16))
+            old = old.replace(residual=np.zeros(old.value.shape, np.int16))
         self.bundle = old
 
     def arrays(self) -> dict[str, NDArray[Any]]:
         n = len(self.names)
         named = {f"name_{name}": array for name, array in self.names.arrays().items()}
-        return {**named, **{name: array[:n] for name, array in self.bundle._asdict().items()}}
+        return {**named, **{name: array[:n] for name, array in self.bundle.asdict().items()}}
 
     @classmethod
     def adopt(cls, arrays: Mapping[str, NDArray[Any]]) -> ContextStore:
         store = cls()
         store.names = StringTable.adopt({name: arrays[f"name_{name}"] for name in ("heap", "start", "slots")})
-        store.bundle = Contexts(**{name: arrays[name] for name in Contexts._fields})
+        store.bundle = Contexts(**{name: arrays[name] for name in Contexts.FIELDS})
         if len(store.names) == 0:
             store.bundle = _empty(8, store.bundle.value.shape[1])
         return store

@@ -27,7 +27,7 @@ _NANOSECONDS = {"s": 1_000_000_000, "ms": 1_000_000, "us": 1_000, "ns": 1}
 
 @dataclass
 class Encoded:
-    """A column as doubles [rows]; ``residual`` is None while no integer is beyond 2**53; ``wrong`` are row -> reason."""
+    """A column as doubles [rows]; ``residual`` is None while no integer is beyond 2**53; ``wrong`` is row -> reason."""
 
     value: NDArray[np.float64]
     residual: NDArray[np.int16] | None
@@ -140,4 +140,3 @@ def _encode_list(name: str, column: list[Any], schema: Schema, values: ValueStor
             continue
         doubles[i], residuals[i] = values.encode(value)
     return Encoded(doubles, residuals if residuals.any() else None, wrong)
-

@@ -97,6 +97,7 @@ class Filter:
             ("messages", "updates", "subscribes", "unsubscribes", "matches", "effects_skipped", "rejected"), 0
         )
         self._stack = [np.zeros((2, DEPTH)) for _ in range(threads)]
+        self._worlds: list[Any] = [None] * threads
         self._pool: ThreadPoolExecutor | None = None
 
     def _new_index(self) -> Index:
@@ -161,7 +162,10 @@ class Filter:
         return code if self._profiles.alive(code) else -1
 
     def _flush(self) -> None:
-        """Bring subscriptions that wait into the store and into the indexes."""
+        """Bring subscriptions that wait into the store and into the indexes; build worn indexes anew."""
+        for shard, index in enumerate(self._indexes):
+            if index.worn():
+                index.build(self._live(shard), self._world(shard), len(self._compiler.attributes))
         if not self._subscriptions.pending:
             return
         added, replaced = self._subscriptions.take()
@@ -300,10 +304,10 @@ class Filter:
                 return codes.astype(np.int32)
         if not isinstance(column, list) and pa.types.is_string(column.type) and column.null_count == 0:
             return self._contexts.names.intern_many(column)
-        codes = [self._context_code(value) for value in to_list(column)]
-        if None in codes:
+        listed = [self._context_code(value) for value in to_list(column)]
+        if None in listed:
             raise EventError("context: expected a name, or an index from context_index(), got None")
-        return np.array(codes, np.int32)
+        return np.array(listed, np.int32)
 
     def _readable(self, name: str, value: Any) -> Value | None:
         try:
@@ -433,7 +437,7 @@ class Filter:
 
     @classmethod
     def load(cls, path: str | Path) -> Filter:
-        """The filter that :meth:`save` wrote. Its arrays are mapped copy-on-write: processes share what they only read."""
+        """The filter that :meth:`save` wrote, mapped copy-on-write: processes share what they only read."""
         return bundle.load(cls, Path(path))
 
     # -- what replay needs -------------------------------------------------------------------------------------
@@ -442,7 +446,8 @@ class Filter:
         self._contexts.fit(len(self._compiler.context_attributes), self._compiler.has_wide)
 
     def _world(self, shard: int, messages: b.Messages | None = None) -> b.World:
-        return b.World(
+        self._worlds[shard] = b.World.current(
+            self._worlds[shard],
             _NO_MESSAGES if messages is None else messages,
             self._contexts.bundle,
             self._compiler.bundle(),
@@ -450,6 +455,8 @@ class Filter:
             self._values.bundle(),
             self._stack[shard],
         )
+        world: b.World = self._worlds[shard]
+        return world
 
     def _prepare_patterns(self, c: int = -1, a: int = -1, double: float = 0.0) -> None:
         """Judge the texts that contexts hold by the patterns asked of them."""

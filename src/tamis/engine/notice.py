@@ -30,4 +30,6 @@ def _say() -> None:
     global _said
     if not _said:
         _said = True
-        print("tamis: preparing kernels for this machine (once, they are kept); this can take a minute", file=sys.stderr)
+        print(
+            "tamis: preparing kernels for this machine (once, they are kept); this can take a minute", file=sys.stderr
+        )

@@ -26,6 +26,8 @@ class ProfileStore:
         self.effect = np.zeros((8, 4), np.int32)
         self.meta = np.zeros((8, b.META_COLUMNS), np.int32)
         self.constant = np.zeros(8)
+        self._bundle: b.Profiles | None = None
+        self._clause_bundle: b.Clauses | None = None
         self.count = 0
         self.clauses = 0
         self._next_order = 0
@@ -35,10 +37,12 @@ class ProfileStore:
         self._free_constants: dict[int, list[int]] = {}
 
     def bundle(self) -> b.Profiles:
-        return b.Profiles(self.row, self.order, self.seen, self.effect)
+        self._bundle = b.Profiles.current(self._bundle, self.row, self.order, self.seen, self.effect)
+        return self._bundle
 
     def clause_bundle(self) -> b.Clauses:
-        return b.Clauses(self.meta, self.constant)
+        self._clause_bundle = b.Clauses.current(self._clause_bundle, self.meta, self.constant)
+        return self._clause_bundle
 
     def add(
         self,
@@ -72,7 +76,9 @@ class ProfileStore:
         self.row[codes, b.FIRST_CLAUSE] = clauses[:, 0] if many else -2
         self.row[codes, b.SHAPE] = number
         self.row[codes, b.EFFECTS] = len(shape.effects)
-        self.row[codes, b.EFFECT] = self._place_effects(shape.effect_codes, own) if shape.own_effects else shared_effects
+        self.row[codes, b.EFFECT] = (
+            self._place_effects(shape.effect_codes, own) if shape.own_effects else shared_effects
+        )
         self.order[codes] = order
         self.seen[codes] = -1
         self.count += n

@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 from tamis.errors import EventError, TamisError
 from tamis.kernels import bundles as b
 from tamis.kernels import process as kernel
-from tamis.model.events import MESSAGE, SUBSCRIBE, UPDATE, EventLog, UpdateTable
+from tamis.model.events import KINDS, MESSAGE, SUBSCRIBE, UPDATE, EventLog, UpdateTable
 from tamis.model.matches import Id, Matches, Rejected
 from tamis.model.schema import context_name, message_name
 from tamis.model.tables import Table, to_list
@@ -143,17 +143,14 @@ class Replay:
 
     def _subscription(self, log: EventLog, kind: int, i: int, at: int, rejected: list[Any]) -> None:
         f = self._filter
+        table: Any = log.subscribes if kind == SUBSCRIBE else log.unsubscribes
         try:
             if kind == SUBSCRIBE:
-                table = log.subscribes
-                assert table is not None
                 f.subscribe(table.id[i], table.profile[i], table.context[i], table.on_match[i])
             else:
-                assert log.unsubscribes is not None
-                table = log.unsubscribes
                 f.unsubscribe(table.id[i])
         except TamisError as error:
-            rejected.append((at, i, "subscribe" if kind == SUBSCRIBE else "unsubscribe", int(table.rows[i]), str(error)))
+            rejected.append((at, i, KINDS[kind], int(table.rows[i]), str(error)))
 
     def _run_segment(self, log: EventLog, at: int, stop: int, found: Any, counts: Any, rejected: Any) -> None:
         f = self._filter
@@ -167,7 +164,9 @@ class Replay:
         m0 = _start(runs, MESSAGE)
         counts[m0 : m0 + len(result.counts)] = result.counts
         f._counts["messages"] += len(result.counts) - len(segment.wrong_messages)
-        f._counts["updates"] += int(np.sum((runs[:, 2] - runs[:, 1])[runs[:, 0] == UPDATE])) - len(segment.wrong_updates)
+        f._counts["updates"] += int(np.sum((runs[:, 2] - runs[:, 1])[runs[:, 0] == UPDATE])) - len(
+            segment.wrong_updates
+        )
         f._counts["effects_skipped"] += len(result.failures)
         if not (segment.wrong_messages or segment.wrong_updates or len(result.failures)):
             return
@@ -179,7 +178,11 @@ class Replay:
             row = int(log.updates.rows[u0 + i])
             rejected.append((*_position(runs, UPDATE, u0 + i, at), "update", row, reason))
         for i, owner in result.failures.tolist():
-            who = f"profile {f._profiles.ids[owner]!r}" if owner >= 0 else f"track {f._tracks[-1 - owner].template.text!r}"
+            who = (
+                f"profile {f._profiles.ids[owner]!r}"
+                if owner >= 0
+                else f"track {f._tracks[-1 - owner].template.text!r}"
+            )
             row = int(log.message_rows[m0 + i])
             rejected.append((*_position(runs, MESSAGE, m0 + i, at), "effect", row, f"{who}: {_WRONG_EFFECT}"))
 
@@ -337,7 +340,9 @@ class Replay:
             listed = column if isinstance(column, list) else None
             for j in kinds:
                 at = np.nonzero(codes == j)[0]
-                part = [listed[i] for i in at.tolist()] if listed is not None else column.take(pa.array(at))
+                part: Any = [listed[i] for i in at.tolist()] if listed is not None else None
+                if part is None:
+                    part = column.take(pa.array(at))  # type: ignore[union-attr]
                 coded = encode_column(context_name(names[j]), part, f._schema, f._values, f"ctx.{names[j]}")
                 value[at] = coded.value
                 if coded.residual is not None:
@@ -373,7 +378,8 @@ class Replay:
         if len(missing):
             for i in np.nonzero(indices == len(names))[0].tolist():
                 wrong[i] = "context: expected a name, or an index from context_index(), got None"
-        return known[indices]
+        found: NDArray[np.int64] = known[indices]
+        return found
 
     def _track_contexts(self, table: Table | None, n: int, skip: NDArray[np.uint8]) -> NDArray[np.int32]:
         f = self._filter
@@ -519,5 +525,3 @@ def _judge_column(values: Any, patterns: Any, doubles: NDArray[np.float64]) -> N
     codes = doubles[doubles == doubles]
     if len(codes):
         values.judge(patterns, codes.astype(np.int64))
-
-

@@ -25,14 +25,13 @@ from tamis.model.shapes import Shapes, substitute
 from tamis.model.tables import Column, Table, to_list, to_table
 from tamis.model.values import NUMBER, TEXT, Kind, kind_of, normalise
 
-from .compile import MAX_CLAUSES, Compiler, Shape
+from .compile import MAX_CLAUSES, Columns, Compiler, Shape
 from .contexts import ContextStore
 from .encode import column_kind, encode_arrow
 from .profiles import ProfileStore
 from .values import WIDE, ValueStore
 
 _KINDS: dict[type, Kind] = {int: NUMBER, float: NUMBER, str: TEXT}
-Columns = dict[str, tuple[NDArray[np.float64], NDArray[np.int16] | None]]
 Add = Callable[[], NDArray[np.int32]]
 
 
@@ -53,9 +52,7 @@ class _Bulk(NamedTuple):
 class Subscriptions:
     """The way from a profile in any form to rows of the profile store."""
 
-    def __init__(
-        self, schema: Schema, compiler: Compiler, contexts: ContextStore, profiles: ProfileStore
-    ) -> None:
+    def __init__(self, schema: Schema, compiler: Compiler, contexts: ContextStore, profiles: ProfileStore) -> None:
         self._schema, self._compiler, self._contexts, self._profiles = schema, compiler, contexts, profiles
         self.shapes: list[Shape] = []
         self._shared_effects: list[int] = []
@@ -84,8 +81,7 @@ class Subscriptions:
                 error.profile = id
                 raise
             for value in values:
-                kind = type(value)
-                if kind is bool or (kind is int and not -WIDE <= value <= WIDE):
+                if isinstance(value, bool) or (isinstance(value, int) and not -WIDE <= value <= WIDE):
                     # true and false fold in the normal form; wide integers are rare: neither is lifted.
                     key, tree, values = profile, None, ()
                     break
@@ -149,7 +145,7 @@ class Subscriptions:
             return 0
         wrong: dict[int, str] = {}
         ids = _ids(table, wrong)
-        columns: Columns = {}
+        columns: dict[str, Any] = {}
         kinds: dict[str, Kind] = {}
         for name in names:
             columns[name], kinds[name] = self._parameter(name, table.column(name), wrong)
@@ -271,15 +267,13 @@ class Subscriptions:
 
         def add() -> NDArray[np.int32]:
             constants = self._compiler.constants(shape, columns)
-            return self._profiles.add(
-                number, shape, self._shared_effects[number], codes, contexts, constants, order
-            )
+            return self._profiles.add(number, shape, self._shared_effects[number], codes, contexts, constants, order)
 
         return add
 
     def _lifted(self, shape: Shape, rows: list[tuple[Any, ...]]) -> Columns:
         texts = self._compiler.values.texts
-        columns: Columns = {}
+        columns: dict[str, Any] = {}
         for name in shape.parameters:
             i = int(name[1:])
             given = [row[i] for row in rows]
@@ -340,5 +334,3 @@ def _bad_rows(wrong: Mapping[int, str]) -> ProfileError:
     more = f"; and {len(listed) - 5} more" if len(listed) > 5 else ""
     plural = "row" if len(listed) == 1 else "rows"
     return ProfileError("bad-rows", f"{len(listed)} bad {plural}: {'; '.join(listed[:5])}{more}")
-
-

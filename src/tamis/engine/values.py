@@ -48,6 +48,7 @@ class ValueStore:
         self._verdict = np.zeros(16, np.uint64)
         self._true: list[tuple[int, int]] = []
         self._judged: dict[int, set[int]] = {}
+        self._bundle: Bundle | None = None
 
     # -- encoding ----------------------------------------------------------------------------------------------
 
@@ -101,7 +102,8 @@ class ValueStore:
         bits = self._list_value.view(np.int64)
         absent = np.float64(ABSENT).view(np.int64)
         return tuple(
-            None if bits[i] == absent or element is None
+            None
+            if bits[i] == absent or element is None
             else self.decode(float(self._list_value[i]), int(self._list_residual[i]), element)
             for i in range(first, last)
         )
@@ -137,7 +139,8 @@ class ValueStore:
     # -- the bundle, and what a log leaves behind --------------------------------------------------------------
 
     def bundle(self) -> Bundle:
-        return Bundle(
+        self._bundle = Bundle.current(
+            self._bundle,
             self.texts.heap,
             self.texts.start,
             self._list_start,
@@ -145,6 +148,7 @@ class ValueStore:
             self._list_residual,
             self._verdict,
         )
+        return self._bundle
 
     def mark(self) -> Mark:
         """Where texts, lists and verdicts end now."""

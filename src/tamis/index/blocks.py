@@ -9,7 +9,18 @@ from numpy.typing import NDArray
 
 from tamis.errors import InvariantError
 from tamis.kernels import blocks as kernel
-from tamis.kernels.bundles import CANDIDATES, FALSE_POSITIVES, N_ENTRIES, PROBES, UPDATES, Blocks, World
+from tamis.kernels.bundles import (
+    CANDIDATES,
+    CLOSED,
+    ESCALATIONS,
+    FALSE_POSITIVES,
+    FLAGS,
+    N_ENTRIES,
+    PROBES,
+    UPDATES,
+    Blocks,
+    World,
+)
 
 from .protocol import Ids
 from .slots import MAX_SLOTS, choose_slots
@@ -28,7 +39,9 @@ BROKEN = {
 }
 
 
-def empty_blocks(blocks: int, slots: NDArray[np.int32], cuts: NDArray[np.float64], attributes: int) -> Blocks:
+def empty_blocks(
+    blocks: int, slots: NDArray[np.int32], cuts: NDArray[np.float64], passing: NDArray[np.float64], attributes: int
+) -> Blocks:
     """A bundle with room for a number of blocks and no entries."""
     n = len(slots)
     attribute_slot = np.full(max(1, attributes), -1, np.int32)
@@ -51,11 +64,14 @@ def empty_blocks(blocks: int, slots: NDArray[np.int32], cuts: NDArray[np.float64
         debt=np.full(chunks, kernel.CLEAN, np.int32),
         heat=np.zeros(chunks, np.uint8),
         cuts=cuts,
+        passing=passing,
         node=node,
         split=np.zeros(nodes),
         slot_attribute=slots.astype(np.int32),
         attribute_slot=attribute_slot,
         count=np.zeros(kernel.COUNTS, np.int64),
+        scratch=np.zeros((3, n)),
+        growth=np.zeros(kernel.CHUNKS, np.int64),
     )
 
 
@@ -68,21 +84,39 @@ class BlocksIndex:
     name: ClassVar[str] = "blocks"
 
     def __init__(self) -> None:
-        self.bundle = empty_blocks(1, np.zeros(1, np.int32), np.full((1, 255), np.inf), 1)
-        self._built = 0
+        self.bundle = empty_blocks(1, np.zeros(1, np.int32), np.full((1, 255), np.inf), np.ones(1), 1)
+        self._built = self._shut = 0
+        self._since = self.bundle.count.copy()
 
     def build(self, ids: Ids, world: World, attributes: int) -> None:
-        slots, cuts = choose_slots(ids, world, attributes)
+        slots, cuts, passing = choose_slots(ids, world, attributes)
         room = int(len(ids) / kernel.BLOCK_FILL * 1.1) + 2
         counts = self.bundle.count
         while True:
-            self.bundle = empty_blocks(room, slots, cuts, attributes)
+            self.bundle = empty_blocks(room, slots, cuts, passing, attributes)
             # An index without entries still has its first, empty block.
             if kernel.build(self.bundle, ids, world):
                 break
             room *= 2
         self.bundle.count[PROBES : kernel.N_BLOCKS] = counts[PROBES : kernel.N_BLOCKS]
         self._built = len(ids)
+        self._shut = int(np.count_nonzero(world.clauses.meta[ids, FLAGS] & CLOSED))
+        self._since = self.bundle.count.copy()
+
+    def worn(self) -> bool:
+        """Whether a new build would pay: the clauses have left the order they were clustered in.
+
+        So it is when most had no value at build time (profiles first, contexts later), or when after many moves a
+        message still meets a good part of all chunks.
+        """
+        entries = int(self.bundle.count[N_ENTRIES])
+        past = self.bundle.count - self._since
+        if entries < 64:
+            return False
+        if self._shut > entries // 4 and past[ESCALATIONS] > self._shut // 2:
+            return True
+        chunks = int(self.bundle.count[kernel.N_BLOCKS]) * kernel.CHUNKS
+        return bool(past[ESCALATIONS] > 2 * entries and past[kernel.CHUNKS_MET] > 0.25 * chunks * max(64, past[PROBES]))
 
     def insert(self, ids: Ids, world: World, attributes: int) -> bool:
         present = int(self.bundle.count[N_ENTRIES])
@@ -123,7 +157,7 @@ class BlocksIndex:
             "chunks_met": int(count[kernel.CHUNKS_MET]),
             "postfiltered": int(count[CANDIDATES]),
             "false_positives": int(count[FALSE_POSITIVES]),
-            "escalations": int(count[kernel.ESCALATIONS]),
+            "escalations": int(count[ESCALATIONS]),
             "loosened": int(count[kernel.LOOSENED]),
             "deescalations": int(count[kernel.DEESCALATIONS]),
             "moves": int(count[kernel.MOVES]),
@@ -131,26 +165,27 @@ class BlocksIndex:
         }
 
     def arrays(self) -> dict[str, NDArray[Any]]:
-        return {**self.bundle._asdict(), "built": np.array([self._built])}
+        return {**self.bundle.asdict(), "built": np.array([self._built])}
 
     def adopt(self, arrays: dict[str, NDArray[Any]]) -> None:
-        self.bundle = Blocks(**{name: arrays[name] for name in Blocks._fields})
+        self.bundle = Blocks(**{name: arrays[name] for name in Blocks.FIELDS})
         self._built = int(arrays["built"][0])
+        self._since = self.bundle.count.copy()
 
     def _know_attributes(self, attributes: int) -> None:
         missing = attributes - len(self.bundle.attribute_slot)
         if missing > 0:
             longer = np.concatenate([self.bundle.attribute_slot, np.full(missing, -1, np.int32)])
-            self.bundle = self.bundle._replace(attribute_slot=longer)
+            self.bundle = self.bundle.replace(attribute_slot=longer)
 
     def _grow(self) -> None:
         """Half as many blocks again; everything keeps its place."""
         old = self.bundle
         room = len(old.used) * 3 // 2 + 2
-        new = empty_blocks(room, old.slot_attribute, old.cuts, len(old.attribute_slot))
-        for name in Blocks._fields:
-            if name in ("cuts", "slot_attribute", "attribute_slot", "count"):
+        new = empty_blocks(room, old.slot_attribute, old.cuts, old.passing, len(old.attribute_slot))
+        for name in Blocks.FIELDS:
+            if name in ("cuts", "passing", "slot_attribute", "attribute_slot", "count", "scratch", "growth"):
                 continue
             source = getattr(old, name)
             getattr(new, name)[: len(source)] = source
-        self.bundle = new._replace(attribute_slot=old.attribute_slot, count=old.count)
+        self.bundle = new.replace(attribute_slot=old.attribute_slot, count=old.count)

@@ -50,17 +50,17 @@ class NoIndex:
         self.bundle = empty_scan(1, np.zeros(1, np.int32), 1)
 
     def build(self, ids: Ids, world: World, attributes: int) -> None:
-        slots, _ = choose_slots(ids, world, attributes)
+        slots, _, _ = choose_slots(ids, world, attributes)
         counts = self.bundle.count
         self.bundle = empty_scan(len(ids) + 16, slots, attributes)
-        self.bundle.count[PROBES :] = counts[PROBES :]
+        self.bundle.count[PROBES:] = counts[PROBES:]
         kernel.insert(self.bundle, ids, 0, world)
 
     def insert(self, ids: Ids, world: World, attributes: int) -> bool:
         missing = attributes - len(self.bundle.attribute_slot)
         if missing > 0:
             longer = np.concatenate([self.bundle.attribute_slot, np.full(missing, -1, np.int32)])
-            self.bundle = self.bundle._replace(attribute_slot=longer)
+            self.bundle = self.bundle.replace(attribute_slot=longer)
         if len(self.bundle.slot_attribute) < MAX_SLOTS and blocks_kernel.needs_slots(self.bundle, ids, world):
             return False
         done = 0
@@ -69,6 +69,10 @@ class NoIndex:
             if done == len(ids):
                 return True
             self._grow(len(ids))
+
+    def worn(self) -> bool:
+        """Never: a scan has no order to lose."""
+        return False
 
     def remove(self, ids: Ids, world: World) -> None:
         for k in ids:
@@ -95,10 +99,10 @@ class NoIndex:
         }
 
     def arrays(self) -> dict[str, NDArray[Any]]:
-        return dict(self.bundle._asdict())
+        return dict(self.bundle.asdict())
 
     def adopt(self, arrays: dict[str, NDArray[Any]]) -> None:
-        self.bundle = Scan(**{name: arrays[name] for name in Scan._fields})
+        self.bundle = Scan(**{name: arrays[name] for name in Scan.FIELDS})
 
     def _grow(self, more: int) -> None:
         old = self.bundle
@@ -107,4 +111,4 @@ class NoIndex:
         new.low[:, :n], new.high[:, :n] = old.low[:, :n], old.high[:, :n]
         for name in ("clause", "profile", "plain"):
             getattr(new, name)[:n] = getattr(old, name)[:n]
-        self.bundle = new._replace(attribute_slot=old.attribute_slot, count=old.count)
+        self.bundle = new.replace(attribute_slot=old.attribute_slot, count=old.count)

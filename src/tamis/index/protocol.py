@@ -39,6 +39,9 @@ class Index(Protocol):
     def insert(self, ids: Ids, world: World, attributes: int) -> bool:
         """Index more clauses; False when a ``build`` over all live clauses would be the better deal."""
 
+    def worn(self) -> bool:
+        """Whether a ``build`` over all live clauses would pay by now. O(1)."""
+
     def remove(self, ids: Ids, world: World) -> None:
         """Forget clauses. O(1) each."""
 

@@ -17,14 +17,16 @@ CUTS = 255
 SAMPLE = 4096
 
 
-def choose_slots(ids: NDArray[np.int32], world: World, attributes: int) -> tuple[NDArray[np.int32], NDArray[np.float64]]:
-    """The attributes worth a slot, most selective first, and their cuts [slot, 255]."""
+def choose_slots(
+    ids: NDArray[np.int32], world: World, attributes: int
+) -> tuple[NDArray[np.int32], NDArray[np.float64], NDArray[np.float64]]:
+    """The attributes worth a slot, most selective first, their cuts [slot, 255], and the share each lets through."""
     rng = np.random.default_rng(len(ids))
     sample = ids if len(ids) <= SAMPLE else np.sort(rng.choice(ids, SAMPLE, replace=False))
     used = layout.attributes_used(ids, world, attributes)
     candidates = np.nonzero(used)[0].astype(np.int32)
     if len(candidates) == 0:
-        return np.zeros(1, np.int32), np.full((1, CUTS), np.inf)
+        return np.zeros(1, np.int32), np.full((1, CUTS), np.inf), np.ones(1)
     if len(candidates) > MAX_SLOTS:
         candidates = candidates[np.argsort(-used[candidates], kind="stable")[:MAX_SLOTS]]
     bounds = layout.sample_bounds(sample, candidates, world)
@@ -36,7 +38,7 @@ def choose_slots(ids: NDArray[np.int32], world: World, attributes: int) -> tuple
         high = np.searchsorted(cuts[s], bounds[:, s, 1], side="right")
         passing[s] = np.mean(high - low + 1) / CUTS
     order = np.argsort(passing, kind="stable")
-    return candidates[order], np.ascontiguousarray(cuts[order])
+    return candidates[order], np.ascontiguousarray(cuts[order]), passing[order]
 
 
 def _cuts(bounds: NDArray[np.float64]) -> NDArray[np.float64]:

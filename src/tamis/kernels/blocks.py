@@ -32,23 +32,20 @@ import math
 
 import numpy as np
 
-from .jit import bare, inlined, kernel
 from .bundles import (
-    CANDIDATES,
-    COMMON_COUNTS,
-    FALSE_POSITIVES,
-    N_ENTRIES,
-    PROBES,
     ATTRIBUTE,
+    CANDIDATES,
     CLOSED,
+    COMMON_COUNTS,
     COMPLEX,
-    CONST,
     CONSTANTS,
     CONTEXT,
     CTX,
     CTX_PLUS,
     DEPENDS_HIGH,
     DEPENDS_LOW,
+    ESCALATIONS,
+    FALSE_POSITIVES,
     FIRST_PREDICATE,
     FLAGS,
     GATE_LENGTH,
@@ -60,18 +57,21 @@ from .bundles import (
     LOW,
     LOW_CONST,
     LOW_CTX,
+    META_COLUMNS,
+    N_ENTRIES,
     NEXT,
     NONE,
     PLACE,
     PREDICATES,
+    PROBES,
     PROFILE,
     PROGRAM_LENGTH,
     TEMPLATE,
     TRAITS,
 )
+from .jit import bare, inlined, kernel
 from .postfilter import bound, constant, holds, interval, predicate_holds, satisfiable, widened
-from .simd import count_bits, covers, covers_strictly, lowest_bit
-
+from .simd import count_bits, covers, covers_strictly, lowest_bit, prefetch
 
 CHUNK = 32
 CHUNKS = 32
@@ -85,18 +85,18 @@ TAKEN, OPEN, LOOSE, FIXED = range(4)
 # Columns of Blocks.node: split slot, left, right, block (-1 for an inner node).
 SLOT, LEFT, RIGHT, LEAF = range(4)
 # Entries of Blocks.count behind the common ones.
-BLOCKS_MET, CHUNKS_MET, ESCALATIONS, LOOSENED, DEESCALATIONS, MOVES, SPLITS = range(
-    COMMON_COUNTS, COMMON_COUNTS + 7
-)
-N_BLOCKS, N_NODES = COMMON_COUNTS + 7, COMMON_COUNTS + 8
+BLOCKS_MET, CHUNKS_MET, LOOSENED, DEESCALATIONS, MOVES, SPLITS = range(COMMON_COUNTS, COMMON_COUNTS + 6)
+N_BLOCKS, N_NODES = COMMON_COUNTS + 6, COMMON_COUNTS + 7
 COUNTS = 16
 
 OPEN_LOW, OPEN_HIGH, ANY_HIGH, ABSENT_CELL = np.uint8(0), np.uint8(254), np.uint8(255), np.uint8(255)
-HEAT = 8  # escalations between two scans of a chunk from which on slack pays (about what one scan of 32 loose entries costs)
+# Escalations between two scans of a chunk from which on slack pays: for ranges that prune little, and for the others.
+WARM, HEAT = 2, 8
 SLACK = 64.0  # widest slack, in cells of the block, while the chunk is still scanned now and then
-DEBT = 64  # postfilter tests that cost as much as one deescalation
+DEBT = 256  # postfilter tests that cost as much as one deescalation (about 12 microseconds)
 VAIN = 1  # what a scan in vain adds to the debt, a postfilter test of a loose entry adds 4
 CLEAN = -1  # debt of a chunk that a deescalation could not improve
+BEYOND = 8.0  # cells that a box leaves free behind an entry in an end cell
 FULL = np.uint32(0xFFFFFFFF)
 ONE = np.uint32(1)
 
@@ -153,21 +153,51 @@ def _widen(ix, b, ch, s, ql, qh, low, high):
         grew = True
     if grew or ql == 1 or qh == 253:
         # The box covers whole cells, so that an entry inside its zone is inside the box; the two end cells reach to
-        # infinity, there the doubles themselves decide.
+        # infinity, there it covers the doubles and some room to move.
         box = ((b >> 5) * slots + s) * LINE + (b & 31)
         if ql == OPEN_LOW:
             ix.boxes[box] = OPEN_LOW
         else:
             if ql > 1:
                 low = ix.base[b, s] + (np.float64(ql) - 3.0) / ix.scale[b, s]
+            else:
+                low -= BEYOND / ix.scale[b, s]
             ix.boxes[box] = min(ix.boxes[box], global_cell(ix.cuts, s, low))
         if qh >= OPEN_HIGH:
             ix.boxes[box + 32] = max(ix.boxes[box + 32], qh)
         else:
             if qh < 253:
                 high = ix.base[b, s] + np.float64(qh) / ix.scale[b, s]
+            else:
+                high += BEYOND / ix.scale[b, s]
             ix.boxes[box + 32] = max(ix.boxes[box + 32], global_cell(ix.cuts, s, high))
     return grew
+
+
+@bare
+def _read(ix, k, world):
+    """The intervals of clause ``k`` on all slots as its context stands, into ``ix.scratch`` (sides, low, high)."""
+    slots = ix.slot_attribute.shape[0]
+    scratch = ix.scratch
+    for s in range(slots):
+        scratch[0, s], scratch[1, s], scratch[2, s] = 0.0, -np.inf, np.inf
+    meta, pred = world.clauses.meta, world.templates.predicate
+    row, r = world.templates.row, meta[k, TEMPLATE]
+    c, own = np.int64(meta[k, CONTEXT]), np.int64(meta[k, CONSTANTS])
+    for p in range(row[r, FIRST_PREDICATE], row[r, FIRST_PREDICATE] + row[r, PREDICATES]):
+        s = ix.attribute_slot[pred[p, ATTRIBUTE]]
+        if s < 0:
+            continue
+        sides = np.int64(scratch[0, s]) | 1
+        if pred[p, LOW] != NONE:
+            v = bound(pred[p, LOW], pred[p, LOW_CTX], pred[p, LOW_CONST], c, own, world)
+            sides |= 2 | (8 if math.isnan(v) else 0)
+            scratch[1, s] = max(scratch[1, s], widened(v, pred[p, TRAITS], -1.0))
+        if pred[p, HIGH] != NONE:
+            v = bound(pred[p, HIGH], pred[p, HIGH_CTX], pred[p, HIGH_CONST], c, own, world)
+            sides |= 4 | (8 if math.isnan(v) else 0)
+            scratch[2, s] = min(scratch[2, s], widened(v, pred[p, TRAITS], 1.0))
+        scratch[0, s] = sides
 
 
 @inlined
@@ -187,13 +217,13 @@ def _cells(ix, b, s, sides, low, high):
 def _exact_reach(y, k, traits, direction, base, scale):
     """The range of u for which ``cell(u + k)`` stays the cell of ``y``; empty when it cannot be named in float32."""
     q = cell(y, base, scale)
-    low, high = -np.inf, np.inf
-    if q > 1:
-        low = base + (q - 2 + 1e-4) / scale - k
-    if q < 253:
-        high = base + (q - 1 - 1e-4) / scale - k
-    lo, hi = np.float32(low), np.float32(high)
+    # In an end cell the box of the block ends a little beyond y (see ``_widen``), and so does the reach.
+    low = base + (q - 2 + 1e-4) / scale if q > 1 else y - 0.9 * BEYOND / scale
+    high = base + (q - 1 - 1e-4) / scale if q < 253 else y + 0.9 * BEYOND / scale
+    lo, hi = np.float32(low - k), np.float32(high - k)
     ok = lo <= hi
+    ok = ok and (q > 1 or widened(np.float64(lo) + k, traits, direction) >= y - BEYOND / scale)
+    ok = ok and (q < 253 or widened(np.float64(hi) + k, traits, direction) <= y + BEYOND / scale)
     # The cell function is monotone: both ends in the cell means everything between is.
     ok = ok and cell(widened(np.float64(lo) + k, traits, direction), base, scale) == q
     ok = ok and cell(widened(np.float64(hi) + k, traits, direction), base, scale) == q
@@ -279,7 +309,7 @@ def _claim_exact(ix, k, b, world):
 
 @bare
 def _write(ix, k, b, ch, t, world):
-    """Write the exact ranges of clause ``k`` into a place; zones and boxes grow as needed."""
+    """Write the exact ranges of clause ``k``, which ``_read`` has read, into a place; zones and boxes grow."""
     slots = ix.slot_attribute.shape[0]
     meta = world.clauses.meta
     chunk = b * CHUNKS + ch
@@ -289,9 +319,9 @@ def _write(ix, k, b, ch, t, world):
     else:
         meta[k, FLAGS] |= CLOSED
     for s in range(slots):
-        sides, low, high = interval(k, np.int64(ix.slot_attribute[s]), world)
+        sides, low, high = np.int64(ix.scratch[0, s]), ix.scratch[1, s], ix.scratch[2, s]
         at = (chunk * slots + s) * LINE + t
-        if math.isnan(low):
+        if sides & 8:
             # Closed for now; any range will do, it is rewritten when the clause opens.
             ql, qh, low, high = np.uint8(2), np.uint8(2), ix.base[b, s], ix.base[b, s]
         else:
@@ -477,7 +507,9 @@ def _lay_out(ix, b, ids, bounds, perm, key, first, last, world):
         lo, hi = todo[depth, 0], todo[depth, 1]
         if hi - lo <= fill:
             for t in range(lo, hi):
-                _write(ix, np.int64(ids[perm[t]]), b, ch, t - lo, world)
+                k = np.int64(ids[perm[t]])
+                _read(ix, k, world)
+                _write(ix, k, b, ch, t - lo, world)
             ix.debt[b * CHUNKS + ch] = CLEAN
             ch += 1
             continue
@@ -493,11 +525,11 @@ def _bounds_of(ix, ids, world):
     slots = ix.slot_attribute.shape[0]
     bounds = np.empty((ids.shape[0], slots, 2), np.float32)
     for i in range(ids.shape[0]):
+        _read(ix, np.int64(ids[i]), world)
         for s in range(slots):
-            sides, low, high = interval(np.int64(ids[i]), np.int64(ix.slot_attribute[s]), world)
-            if math.isnan(low):
-                low, high = -np.inf, np.inf
-            bounds[i, s, 0], bounds[i, s, 1] = low, high
+            unknown = np.int64(ix.scratch[0, s]) & 8
+            bounds[i, s, 0] = -np.inf if unknown else ix.scratch[1, s]
+            bounds[i, s, 1] = np.inf if unknown else ix.scratch[2, s]
     return bounds
 
 
@@ -539,32 +571,34 @@ def build(ix, ids, world):
 
 
 @bare
-def _home(ix, k, world):
-    """The tree node whose block the clause belongs to as its context stands."""
+def _home(ix):
+    """The tree node whose block the clause that ``_read`` has read belongs to."""
     node = np.int64(0)
     while ix.node[node, LEAF] < 0:
         s = ix.node[node, SLOT]
         if s < 0:
             node = np.int64(ix.node[node, RIGHT])
             continue
-        _, low, high = interval(k, np.int64(ix.slot_attribute[s]), world)
-        if math.isnan(low):
-            low, high = -np.inf, np.inf
-        centre = np.float64(_centre(np.float32(low), np.float32(high)))
+        low, high = np.float32(ix.scratch[1, s]), np.float32(ix.scratch[2, s])
+        if np.int64(ix.scratch[0, s]) & 8:
+            low, high = np.float32(-np.inf), np.float32(np.inf)
+        centre = np.float64(_centre(low, high))
         node = np.int64(ix.node[node, LEFT] if centre < ix.split[node] else ix.node[node, RIGHT])
     return node
 
 
-@kernel
-def _roomiest_fit(ix, k, b, world):
-    """The chunk of block ``b`` with a free place whose zone grows least by clause ``k``; -1 when the block is full."""
+@bare
+def _roomiest_fit(ix, b):
+    """The chunk of block ``b`` with a free place whose zone grows least by the clause read; -1 when it is full."""
     slots = ix.slot_attribute.shape[0]
-    growth = np.zeros(CHUNKS, np.int64)
+    growth = ix.growth
+    for ch in range(CHUNKS):
+        growth[ch] = 0
     for s in range(slots):
-        sides, low, high = interval(k, np.int64(ix.slot_attribute[s]), world)
-        if math.isnan(low):
+        sides = np.int64(ix.scratch[0, s])
+        if sides == 0 or sides & 8:
             continue
-        ql, qh = _cells(ix, b, s, sides, low, high)
+        ql, qh = _cells(ix, b, s, sides, ix.scratch[1, s], ix.scratch[2, s])
         at = (b * slots + s) * LINE
         for ch in range(CHUNKS):
             zl, zh = ix.zones[at + ch], ix.zones[at + CHUNKS + ch]
@@ -579,10 +613,10 @@ def _roomiest_fit(ix, k, b, world):
     return at
 
 
-@kernel
+@bare
 def _put(ix, k, b, world):
-    """Write clause ``k`` into block ``b``; False when it is full."""
-    ch = _roomiest_fit(ix, k, b, world)
+    """Write clause ``k``, which ``_read`` has read, into block ``b``; False when it is full."""
+    ch = _roomiest_fit(ix, b)
     if ch < 0:
         return False
     t = lowest_bit(~ix.masks[b * CHUNKS + ch, TAKEN])
@@ -639,7 +673,8 @@ def insert(ix, ids, first, world):
     for i in range(first, ids.shape[0]):
         k = np.int64(ids[i])
         while True:
-            node = _home(ix, k, world)
+            _read(ix, k, world)
+            node = _home(ix)
             if _put(ix, k, np.int64(ix.node[node, LEAF]), world):
                 break
             if ix.count[N_BLOCKS] == ix.used.shape[0] or ix.count[N_NODES] + 2 > ix.node.shape[0]:
@@ -669,11 +704,27 @@ def remove(ix, k, world):
 
 
 @bare
+def announce(ix, place, a):
+    """Prefetch the line of an entry for context attribute ``a``, guessing that the slots follow the attributes."""
+    slots = ix.slot_attribute.shape[0]
+    chunk = place >> 5
+    s = min(a, slots - 1)
+    for t in range(slots):
+        if ix.slot_attribute[t] == a:
+            s = t
+    prefetch(ix.lines, (chunk * slots + s) * LINE)
+    prefetch(ix.zones, ((chunk >> 5) * slots + s) * LINE)
+    prefetch(ix.heat, chunk)
+    prefetch(ix.base, (chunk >> 5) * slots)
+    prefetch(ix.scale, (chunk >> 5) * slots)
+
+
+@bare
 def escalate(ix, k, a, v, old_low, old_high, world):
-    """Context attribute ``a`` of clause ``k`` became ``v`` outside its safe range; returns the clause's new safe range."""
+    """Context attribute ``a`` of clause ``k`` became ``v`` outside its safe range; returns the new safe range."""
     meta = world.clauses.meta
     row, r = world.templates.row, world.clauses.meta[k, TEMPLATE]
-    own = np.int64(meta[k, CONSTANTS])
+    c, own = np.int64(meta[k, CONTEXT]), np.int64(meta[k, CONSTANTS])
     place = np.int64(meta[k, PLACE])
     nothing = (np.float32(np.inf), np.float32(-np.inf))
     if place < 0:
@@ -690,12 +741,13 @@ def escalate(ix, k, a, v, old_low, old_high, world):
             _set_bit(ix.masks, chunk, OPEN, t, False)
             return nothing
         if not was_open:
+            _read(ix, k, world)
             _write(ix, k, b, ch, t, world)
             return nothing
     if ix.heat[chunk] < 255:
         ix.heat[chunk] += np.uint8(1)
     slack = 0.0
-    if ix.heat[chunk] > HEAT:
+    if ix.heat[chunk] > WARM:
         reach = 0.0
         if old_low <= old_high:
             reach = 0.5 * (np.float64(old_high) - np.float64(old_low))
@@ -726,10 +778,15 @@ def escalate(ix, k, a, v, old_low, old_high, world):
         if not moves_low and not moves_high:
             continue
         base, scale = ix.base[b, s], ix.scale[b, s]
+        at = (chunk * slots + s) * LINE + t
         u_low, u_high = v, v
-        if slack > 0:
-            if slack * scale > SLACK:
-                slack = np.inf if ix.heat[chunk] == 255 else SLACK / scale
+        # Ranges that let through much anyway (a share of bounds, not of messages) are not worth keeping up with.
+        wide = ix.passing[s] > 0.4
+        if slack > 0 and (wide or ix.heat[chunk] > HEAT):
+            if wide or ix.heat[chunk] == 255:
+                slack = np.inf
+            elif slack * scale > SLACK:
+                slack = SLACK / scale
             lo32, hi32 = np.float32(v - slack), np.float32(v + slack)
             if np.float64(lo32) <= v and v <= np.float64(hi32):
                 u_low, u_high = np.float64(lo32), np.float64(hi32)
@@ -739,7 +796,6 @@ def escalate(ix, k, a, v, old_low, old_high, world):
                 ix.count[LOOSENED] += 1
             else:
                 slack = 0.0
-        at = (chunk * slots + s) * LINE + t
         ql, qh = ix.lines[at], ix.lines[at + CHUNK]
         y_low, y_high = -np.inf, np.inf
         for side in range(2):
@@ -754,14 +810,14 @@ def escalate(ix, k, a, v, old_low, old_high, world):
                 ql, y_low = cell(y, base, scale), y
             else:
                 qh, y_high = cell(y, base, scale), y
-            if slack == 0.0:
+            if u_low == u_high:
                 lo32, hi32 = _exact_reach(y, off, traits, direction, base, scale)
                 low, high = max(low, lo32), min(high, hi32)
         ix.lines[at], ix.lines[at + CHUNK] = ql, qh
         if y_low == -np.inf and not moves_low and pred[p, LOW] != NONE:
-            y_low = bound(pred[p, LOW], pred[p, LOW_CTX], pred[p, LOW_CONST], np.int64(meta[k, CONTEXT]), own, world)
+            y_low = bound(pred[p, LOW], pred[p, LOW_CTX], pred[p, LOW_CONST], c, own, world)
         if y_high == np.inf and not moves_high and pred[p, HIGH] != NONE:
-            y_high = bound(pred[p, HIGH], pred[p, HIGH_CTX], pred[p, HIGH_CONST], np.int64(meta[k, CONTEXT]), own, world)
+            y_high = bound(pred[p, HIGH], pred[p, HIGH_CTX], pred[p, HIGH_CONST], c, own, world)
         if _widen(ix, b, ch, s, ql, qh, y_low, y_high):
             _touch(ix, chunk)
     if row[r, GATE_LENGTH] > 0:
@@ -801,18 +857,33 @@ def _tighten(ix, b, ch):
             ix.boxes[box + 32] = min(ix.boxes[box + 32], global_cell(ix.cuts, s, high))
 
 
-@kernel
+@bare
 def deescalate(ix, chunk, world):
     """Make a chunk exact and tight again; entries whose home is another block with room move there."""
     b, ch = chunk >> 5, chunk & 31
     ix.count[DEESCALATIONS] += 1
+    meta, contexts = world.clauses.meta, world.contexts
+    columns = contexts.value.shape[1]
+    for stage in range(2):
+        taken = ix.masks[chunk, TAKEN]
+        while taken != 0:
+            k = np.int64(ix.clause[chunk * CHUNK + lowest_bit(taken)])
+            taken &= taken - ONE
+            if stage == 0:
+                prefetch(meta, k * META_COLUMNS)
+            elif meta[k, CONTEXT] >= 0:
+                at = np.int64(meta[k, CONTEXT]) * columns
+                for a in range(0, columns, 8):
+                    prefetch(contexts.value, at + a)
+                    prefetch(contexts.safe, (at + a) * 2)
     taken = ix.masks[chunk, TAKEN]
     while taken != 0:
         t = lowest_bit(taken)
         taken &= taken - ONE
         k = np.int64(ix.clause[chunk * CHUNK + t])
-        home = np.int64(ix.node[_home(ix, k, world), LEAF])
-        if home != b and _roomiest_fit(ix, k, home, world) >= 0:
+        _read(ix, k, world)
+        home = np.int64(ix.node[_home(ix), LEAF])
+        if home != b and _roomiest_fit(ix, home) >= 0:
             remove(ix, k, world)
             _put(ix, k, home, world)
             ix.count[N_ENTRIES] += 1
@@ -827,36 +898,84 @@ def deescalate(ix, chunk, world):
 # --- probe ----------------------------------------------------------------------------------------------------------
 
 
-@inlined
-def _edges_hold(ix, at, t, q, k, m, world):
-    """Postfilter only the predicates whose bound shares its cell with the message; the others are certain."""
-    meta = world.clauses.meta
-    row, r = world.templates.row, world.clauses.meta[k, TEMPLATE]
-    for p in range(row[r, FIRST_PREDICATE], row[r, FIRST_PREDICATE] + row[r, PREDICATES]):
-        s = ix.attribute_slot[world.templates.predicate[p, ATTRIBUTE]]
+@bare
+def _edges(lines, at, t, q, slots):
+    """The slots on which a bound of entry ``t`` shares its cell with the message, as bits: all others are certain."""
+    found = np.uint64(0)
+    for s in range(slots):
         line = at + s * LINE + t
-        if ix.lines[line] < q[s] and q[s] < ix.lines[line + CHUNK]:
-            continue
-        if not predicate_holds(p, m, np.int64(meta[k, CONTEXT]), np.int64(meta[k, CONSTANTS]), world):
+        if not (lines[line] < q[s] and q[s] < lines[line + CHUNK]):
+            found |= np.uint64(1) << np.uint64(s)
+    return found
+
+
+@bare
+def _edges_hold(ix, k, m, edges, world):
+    """Postfilter only the predicates on the slots in ``edges``."""
+    meta, pred = world.clauses.meta, world.templates.predicate
+    row, r = world.templates.row, meta[k, TEMPLATE]
+    c, own = np.int64(meta[k, CONTEXT]), np.int64(meta[k, CONSTANTS])
+    for p in range(row[r, FIRST_PREDICATE], row[r, FIRST_PREDICATE] + row[r, PREDICATES]):
+        s = ix.attribute_slot[pred[p, ATTRIBUTE]]
+        if edges >> np.uint64(s) & np.uint64(1) and not predicate_holds(p, m, c, own, world):
             return False
     return True
 
 
 @bare
-def probe(ix, m, world, hits, special, owed, scratch):
+def _postfilter(ix, m, n_doubts, doubts, edges, hits, n, special, world):
+    """Decide the doubtful entries; what they hang on is fetched a few entries ahead."""
+    meta, value, columns = world.clauses.meta, world.contexts.value, world.contexts.value.shape[1]
+    n_special = failed = 0
+    for i in range(n_doubts):
+        if i + 8 < n_doubts:
+            c = np.int64(meta[doubts[i + 8], CONTEXT])
+            if c >= 0:
+                prefetch(value, c * columns)
+        k = np.int64(doubts[i])
+        if not (_edges_hold(ix, k, m, edges[i], world) if edges[i] else holds(k, m, world)):
+            failed += 1
+        elif edges[i] == 0 and meta[k, FLAGS] & (HAS_SIBLING | HAS_EFFECT):
+            special[n_special] = k
+            n_special += 1
+        else:
+            hits[n] = meta[k, PROFILE]
+            n += 1
+    ix.count[CANDIDATES] += n_doubts
+    ix.count[FALSE_POSITIVES] += failed
+    return n, n_special
+
+
+@bare
+def _owe(debt, chunk, amount, owed, n_owed):
+    """Add to the debt of a chunk that may improve; when it is due the chunk is noted for deescalation."""
+    if debt[chunk] >= 0:
+        debt[chunk] += amount
+        if debt[chunk] >= 4 * DEBT and n_owed < owed.shape[0]:
+            debt[chunk] = 0
+            owed[n_owed] = chunk
+            n_owed += 1
+    return n_owed
+
+
+@bare
+def probe(ix, m, world, hits, special, doubts, edges, owed, scratch):
     """All matches of message row ``m``.
 
-    Writes profile codes that are certain to ``hits`` and clauses that hold but may belong to a profile already found
-    or to one with effects to ``special``; chunks whose debt is due to ``owed``. Returns the three counts.
-    ``scratch`` is two arrays uint8 [slots].
+    Writes profile codes to ``hits`` and clauses that hold but belong to a profile with other clauses or with effects
+    to ``special``; chunks whose debt is due to ``owed``. Returns the three counts. ``doubts`` and ``edges`` are room
+    for entries to postfilter, ``scratch`` is two arrays uint8 [slots].
     """
     slots = ix.slot_attribute.shape[0]
+    lines, zones, boxes, masks, profile = ix.lines, ix.zones, ix.boxes, ix.masks, ix.profile
+    heat, debt, base, scale, slot_attribute = ix.heat, ix.debt, ix.base, ix.scale, ix.slot_attribute
+    x_of, meta = world.messages.value, world.clauses.meta
     g, q = scratch
     for s in range(slots):
-        x = world.messages.value[m, ix.slot_attribute[s]]
+        x = x_of[m, slot_attribute[s]]
         g[s] = ABSENT_CELL if math.isnan(x) else global_cell(ix.cuts, s, x)
-    n = n_special = n_owed = 0
-    blocks_met = chunks_met = tested = failed = 0
+    n = n_doubts = n_owed = 0
+    blocks_met = chunks_met = 0
     n_blocks = ix.count[N_BLOCKS]
     for d in range((n_blocks + 31) >> 5):
         alive = FULL
@@ -864,7 +983,7 @@ def probe(ix, m, world, hits, special, owed, scratch):
             alive = (ONE << np.uint32(n_blocks - d * 32)) - ONE
         at = d * slots * LINE
         for s in range(slots):
-            alive &= covers(ix.boxes, at, g[s])
+            alive &= covers(boxes, at, g[s])
             if alive == 0:
                 break
             at += LINE
@@ -880,82 +999,67 @@ def probe(ix, m, world, hits, special, owed, scratch):
                     if g[s] == ABSENT_CELL:
                         q[s] = ABSENT_CELL
                     else:
-                        q[s] = cell(world.messages.value[m, ix.slot_attribute[s]], ix.base[b, s], ix.scale[b, s])
-                    near &= covers(ix.zones, at + s * LINE, q[s])
+                        q[s] = cell(x_of[m, slot_attribute[s]], base[b, s], scale[b, s])
+                    near &= covers(zones, at + s * LINE, q[s])
                     if near == 0:
                         break
                 else:
                     q[s] = np.uint8(128)
+            # Chunks lie anywhere in memory: ask for all of them before the first is needed.
+            ahead = near
+            while ahead != 0:
+                chunk = b * CHUNKS + lowest_bit(ahead)
+                ahead &= ahead - ONE
+                for s in range(min(slots, 4)):
+                    prefetch(lines, (chunk * slots + s) * LINE)
+                prefetch(profile, chunk * CHUNK)
             while near != 0:
                 chunk = b * CHUNKS + lowest_bit(near)
                 near &= near - ONE
                 chunks_met += 1
-                found = ix.masks[chunk, OPEN]
+                found = masks[chunk, OPEN]
                 at = chunk * slots * LINE
                 for s in range(slots):
-                    found &= covers(ix.lines, at + s * LINE, q[s])
+                    found &= covers(lines, at + s * LINE, q[s])
                     if found == 0:
                         break
-                ix.heat[chunk] = 0
+                heat[chunk] = 0
                 if found == 0:
-                    if ix.debt[chunk] >= 0:
-                        ix.debt[chunk] += VAIN
-                        if ix.debt[chunk] >= 4 * DEBT:
-                            ix.debt[chunk] = 0
-                            if n_owed < owed.shape[0]:
-                                owed[n_owed] = chunk
-                                n_owed += 1
+                    n_owed = _owe(debt, chunk, VAIN, owed, n_owed)
                     continue
-                doubtful = found & (ix.masks[chunk, LOOSE] | ix.masks[chunk, FIXED])
-                edges = found & ~doubtful
-                if edges != 0:
-                    certain = edges
+                place = chunk * CHUNK
+                doubtful = found & (masks[chunk, LOOSE] | masks[chunk, FIXED])
+                close = found & ~doubtful
+                if close != 0:
+                    certain = close
                     for s in range(slots):
-                        certain &= covers_strictly(ix.lines, at + s * LINE, q[s])
+                        certain &= covers_strictly(lines, at + s * LINE, q[s])
                         if certain == 0:
                             break
-                    edges &= ~certain
-                    place = chunk * CHUNK
+                    close &= ~certain
                     while certain != 0:
-                        hits[n] = ix.profile[place + lowest_bit(certain)]
+                        hits[n] = profile[place + lowest_bit(certain)]
                         n += 1
                         certain &= certain - ONE
-                    while edges != 0:
-                        t = lowest_bit(edges)
-                        edges &= edges - ONE
-                        tested += 1
-                        if _edges_hold(ix, at, t, q, np.int64(ix.clause[place + t]), m, world):
-                            hits[n] = ix.profile[place + t]
-                            n += 1
-                        else:
-                            failed += 1
+                    while close != 0:
+                        t = lowest_bit(close)
+                        close &= close - ONE
+                        k = np.int64(ix.clause[place + t])
+                        prefetch(meta, k * META_COLUMNS)
+                        doubts[n_doubts], edges[n_doubts] = k, _edges(lines, at, t, q, slots)
+                        n_doubts += 1
                 if doubtful != 0:
-                    if ix.debt[chunk] >= 0:
-                        ix.debt[chunk] += 4 * count_bits(doubtful & ix.masks[chunk, LOOSE])
-                        if ix.debt[chunk] >= 4 * DEBT:
-                            ix.debt[chunk] = 0
-                            if n_owed < owed.shape[0]:
-                                owed[n_owed] = chunk
-                                n_owed += 1
-                    fixed = ix.masks[chunk, FIXED]
+                    n_owed = _owe(debt, chunk, 4 * count_bits(doubtful & masks[chunk, LOOSE]), owed, n_owed)
                     while doubtful != 0:
-                        t = lowest_bit(doubtful)
+                        k = np.int64(ix.clause[place + lowest_bit(doubtful)])
                         doubtful &= doubtful - ONE
-                        k = np.int64(ix.clause[chunk * CHUNK + t])
-                        tested += 1
-                        if not holds(k, m, world):
-                            failed += 1
-                        elif fixed >> np.uint32(t) & ONE:
-                            special[n_special] = k
-                            n_special += 1
-                        else:
-                            hits[n] = ix.profile[chunk * CHUNK + t]
-                            n += 1
+                        prefetch(meta, k * META_COLUMNS)
+                        doubts[n_doubts], edges[n_doubts] = k, 0
+                        n_doubts += 1
     ix.count[PROBES] += 1
     ix.count[BLOCKS_MET] += blocks_met
     ix.count[CHUNKS_MET] += chunks_met
-    ix.count[CANDIDATES] += tested
-    ix.count[FALSE_POSITIVES] += failed
+    n, n_special = _postfilter(ix, m, n_doubts, doubts, edges, hits, n, special, world)
     return n, n_special, n_owed
 
 

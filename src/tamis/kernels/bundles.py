@@ -1,18 +1,19 @@
 """The bundles of arrays that kernels read and write, and the meaning of their columns.
 
-A bundle is a NamedTuple of arrays: it passes into a kernel, saves to disk, opens memory-mapped and pickles.
+A bundle is a record of arrays: it passes into a kernel as one pointer, its arrays save to disk and open memory-mapped.
 Codes are row numbers: a context code is a row of :class:`Contexts`, a profile code a row of :class:`Profiles`.
-A value is a double: numbers and instants (microseconds) as they are, booleans as 0 and 1, texts and lists as their code.
+A value is a double: numbers and instants (microseconds) as they are, booleans as 0 and 1, texts and lists as a code.
 Integers beyond 2**53 carry the difference to their double in a parallel ``residual`` array (empty while none exists),
 so that comparing (value, residual) lexicographically is exact to 64 bits.
 """
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from typing import ClassVar
 
 import numpy as np
-from numpy.typing import NDArray
+
+from .records import Record
 
 # An absent value is this one NaN; any other NaN is a present value that compares false.
 ABSENT_BITS = np.int64(0x7FF8_0000_0000_A85E)
@@ -34,7 +35,7 @@ PREDICATE_COLUMNS = 10
 # Bits of TRAITS. COMPLEX: the interval depends on its context in a way that gives no slack, every update recomputes it.
 # OUTER: the interval is a superset found by rearranging an expression; the exact test is in the program.
 COMPLEX, OUTER = 1, 2
-# Kinds of bounds (columns LOW and HIGH): none, a constant, a context attribute, context attribute + constant, a program.
+# Kinds of bounds (columns LOW and HIGH): none, a constant, a context value, context value + constant, a program.
 NONE, CONST, CTX, CTX_PLUS, COMPUTED = range(5)
 
 # Columns of Profiles.row.
@@ -43,106 +44,127 @@ PROFILE_COLUMNS = 4
 
 
 # Entries of the ``count`` array of every index; an index may have more behind them.
-N_ENTRIES, PROBES, UPDATES, CANDIDATES, FALSE_POSITIVES = range(5)
-COMMON_COUNTS = 5
+N_ENTRIES, PROBES, UPDATES, CANDIDATES, FALSE_POSITIVES, ESCALATIONS = range(6)
+COMMON_COUNTS = 6
 
 
-class Contexts(NamedTuple):
+class Contexts(Record):
     """What is known of every context, and how far each value may move before an index has to hear of it."""
 
-    value: NDArray[np.float64]  # [context, attribute]
-    residual: NDArray[np.int16]  # [context, attribute], or [0, 0]
-    watch: NDArray[np.uint8]  # [context, attribute // 8], a bit per attribute: some index entry depends on it
-    safe: NDArray[np.float32]  # [context, attribute, 2]: K(i) of paper 000 as a range of the context's value
-    head: NDArray[np.int32]  # [context]: first clause on this context, -1 for none
+    FIELDS: ClassVar = {
+        "value": (np.float64, 2),  # [context, attribute]
+        "residual": (np.int16, 2),  # [context, attribute], or [0, 0]
+        "watch": (np.uint8, 2),  # [context, attribute // 8], a bit per attribute: some index entry depends on it
+        "safe": (np.float32, 3),  # [context, attribute, 2]: K(i) of paper 000 as a range of the context's value
+        "head": (np.int32, 1),  # [context]: first clause on this context, -1 for none
+    }
 
 
-class Templates(NamedTuple):
+class Templates(Record):
     """Shapes of clauses: what many clauses share, apart from their constants."""
 
-    row: NDArray[np.int32]  # [template, TEMPLATE_COLUMNS]
-    predicate: NDArray[np.int32]  # [predicate, PREDICATE_COLUMNS]
-    code: NDArray[np.int32]  # [instruction, 3]
-    pool: NDArray[np.float64]  # constants that belong to a template
-    pool_residual: NDArray[np.int16]
+    FIELDS: ClassVar = {
+        "row": (np.int32, 2),  # [template, TEMPLATE_COLUMNS]
+        "predicate": (np.int32, 2),  # [predicate, PREDICATE_COLUMNS]
+        "code": (np.int32, 2),  # [instruction, 3]
+        "pool": (np.float64, 1),  # constants that belong to a template
+        "pool_residual": (np.int16, 1),
+    }
 
 
-class Clauses(NamedTuple):
+class Clauses(Record):
     """One conjunction of a profile's normal form per row."""
 
-    meta: NDArray[np.int32]  # [clause, META_COLUMNS]
-    constant: NDArray[np.float64]  # the clauses' own constants, one run per clause
+    FIELDS: ClassVar = {
+        "meta": (np.int32, 2),  # [clause, META_COLUMNS]
+        "constant": (np.float64, 1),  # the clauses' own constants, one run per clause
+    }
 
 
-class Profiles(NamedTuple):
+class Profiles(Record):
     """One row per profile code; ``seen`` is the serial of the last message that matched it."""
 
-    row: NDArray[np.int32]  # [profile, PROFILE_COLUMNS]
-    order: NDArray[np.int64]  # [profile]: subscription order
-    seen: NDArray[np.int64]  # [profile]
-    effect: NDArray[np.int32]  # [effect, 4]: target attribute, first instruction, length, constants
+    FIELDS: ClassVar = {
+        "row": (np.int32, 2),  # [profile, PROFILE_COLUMNS]
+        "order": (np.int64, 1),  # [profile]: subscription order
+        "seen": (np.int64, 1),  # [profile]
+        "effect": (np.int32, 2),  # [effect, 4]: target attribute, first instruction, length, constants
+    }
 
 
-class Values(NamedTuple):
+class Values(Record):
     """Texts, lists and pattern verdicts that values refer to by code."""
 
-    heap: NDArray[np.uint8]  # UTF-8 of all texts
-    start: NDArray[np.int64]  # [text + 1]
-    list_start: NDArray[np.int64]  # [list + 1]
-    list_value: NDArray[np.float64]
-    list_residual: NDArray[np.int16]
-    verdict: NDArray[np.uint64]  # open-addressing set of (pattern << 32 | text) that match; size a power of two
+    FIELDS: ClassVar = {
+        "heap": (np.uint8, 1),  # UTF-8 of all texts
+        "start": (np.int64, 1),  # [text + 1]
+        "list_start": (np.int64, 1),  # [list + 1]
+        "list_value": (np.float64, 1),
+        "list_residual": (np.int16, 1),
+        "verdict": (np.uint64, 1),  # open-addressing set of (pattern << 32 | text) that match; size a power of two
+    }
 
 
-class Messages(NamedTuple):
+class Messages(Record):
     """Encoded messages of one log."""
 
-    value: NDArray[np.float64]  # [message, attribute]
-    residual: NDArray[np.int16]  # [message, attribute], or [0, 0]
+    FIELDS: ClassVar = {
+        "value": (np.float64, 2),  # [message, attribute]
+        "residual": (np.int16, 2),  # [message, attribute], or [0, 0]
+    }
 
 
-class World(NamedTuple):
+class World(Record):
     """All that the exact test of a clause may look at, and the stack that programs run on."""
 
-    messages: Messages
-    contexts: Contexts
-    templates: Templates
-    clauses: Clauses
-    values: Values
-    stack: NDArray[np.float64]  # [2, depth]
+    FIELDS: ClassVar = {
+        "messages": Messages,
+        "contexts": Contexts,
+        "templates": Templates,
+        "clauses": Clauses,
+        "values": Values,
+        "stack": (np.float64, 2),  # [2, depth]
+    }
 
 
-class Blocks(NamedTuple):
+class Blocks(Record):
     """The index ``blocks``; see :mod:`tamis.kernels.blocks` for the layout and its invariants."""
 
-    lines: NDArray[np.uint8]
-    zones: NDArray[np.uint8]
-    boxes: NDArray[np.uint8]
-    masks: NDArray[np.uint32]
-    summary: NDArray[np.uint32]
-    clause: NDArray[np.int32]
-    profile: NDArray[np.int32]
-    base: NDArray[np.float64]
-    scale: NDArray[np.float64]
-    used: NDArray[np.uint64]
-    debt: NDArray[np.int32]
-    heat: NDArray[np.uint8]
-    cuts: NDArray[np.float64]
-    node: NDArray[np.int32]
-    split: NDArray[np.float64]
-    slot_attribute: NDArray[np.int32]
-    attribute_slot: NDArray[np.int32]
-    count: NDArray[np.int64]
+    FIELDS: ClassVar = {
+        "lines": (np.uint8, 1),
+        "zones": (np.uint8, 1),
+        "boxes": (np.uint8, 1),
+        "masks": (np.uint32, 2),
+        "summary": (np.uint32, 1),
+        "clause": (np.int32, 1),
+        "profile": (np.int32, 1),
+        "base": (np.float64, 2),
+        "scale": (np.float64, 2),
+        "used": (np.uint64, 1),
+        "debt": (np.int32, 1),
+        "heat": (np.uint8, 1),
+        "cuts": (np.float64, 2),
+        "passing": (np.float64, 1),
+        "node": (np.int32, 2),
+        "split": (np.float64, 1),
+        "slot_attribute": (np.int32, 1),
+        "attribute_slot": (np.int32, 1),
+        "count": (np.int64, 1),
+        "scratch": (np.float64, 2),
+        "growth": (np.int64, 1),
+    }
 
 
-class Scan(NamedTuple):
+class Scan(Record):
     """NOINDEX: bounds rounded outward to float32, one row per attribute, scanned front to back."""
 
-    low: NDArray[np.float32]  # [slot, entry]
-    high: NDArray[np.float32]
-    clause: NDArray[np.int32]  # [entry]
-    profile: NDArray[np.int32]
-    plain: NDArray[np.uint8]  # [entry]: 0 closed, 1 the bounds decide, 2 always to be postfiltered
-    slot_attribute: NDArray[np.int32]
-    attribute_slot: NDArray[np.int32]
-    count: NDArray[np.int64]
+    FIELDS: ClassVar = {
+        "low": (np.float32, 2),  # [slot, entry]
+        "high": (np.float32, 2),
+        "clause": (np.int32, 1),  # [entry]
+        "profile": (np.int32, 1),
+        "plain": (np.uint8, 1),  # [entry]: 0 closed, 1 the bounds decide, 2 always to be postfiltered
+        "slot_attribute": (np.int32, 1),
+        "attribute_slot": (np.int32, 1),
+        "count": (np.int64, 1),
+    }

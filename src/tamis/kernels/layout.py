@@ -6,10 +6,9 @@ import math
 
 import numpy as np
 
-from .jit import bare, inlined, kernel
 from .bundles import ATTRIBUTE, FIRST_PREDICATE, PREDICATES, TEMPLATE
+from .jit import kernel
 from .postfilter import interval
-
 
 
 @kernel

@@ -10,7 +10,6 @@ import math
 
 import numpy as np
 
-from .jit import bare, inlined, kernel
 from .bundles import (
     ATTRIBUTE,
     CONST,
@@ -37,8 +36,8 @@ from .bundles import (
     TEMPLATE,
     TRAITS,
 )
+from .jit import bare, inlined
 from .program import run
-
 
 
 @inlined
@@ -107,12 +106,13 @@ def predicate_holds(p, m, c, own, world):
 @inlined
 def gate_open(k, world):
     """Whether the context-only predicates of clause ``k`` hold."""
-    meta = world.clauses.meta
-    row, pred = world.templates.row, world.templates.predicate
+    meta, row = world.clauses.meta, world.templates.row
     r = meta[k, TEMPLATE]
     if row[r, GATE_LENGTH] == 0:
         return True
-    return run(row[r, GATE], row[r, GATE_LENGTH], np.int64(0), np.int64(meta[k, CONTEXT]), np.int64(meta[k, CONSTANTS]), world)[0]
+    return run(
+        row[r, GATE], row[r, GATE_LENGTH], np.int64(0), np.int64(meta[k, CONTEXT]), np.int64(meta[k, CONSTANTS]), world
+    )[0]
 
 
 @inlined
@@ -173,8 +173,12 @@ def satisfiable(k, world):
     r = meta[k, TEMPLATE]
     c, own = np.int64(meta[k, CONTEXT]), np.int64(meta[k, CONSTANTS])
     for p in range(row[r, FIRST_PREDICATE], row[r, FIRST_PREDICATE] + row[r, PREDICATES]):
-        if pred[p, LOW] != NONE and math.isnan(bound(pred[p, LOW], pred[p, LOW_CTX], pred[p, LOW_CONST], c, own, world)):
+        if pred[p, LOW] != NONE and math.isnan(
+            bound(pred[p, LOW], pred[p, LOW_CTX], pred[p, LOW_CONST], c, own, world)
+        ):
             return False
-        if pred[p, HIGH] != NONE and math.isnan(bound(pred[p, HIGH], pred[p, HIGH_CTX], pred[p, HIGH_CONST], c, own, world)):
+        if pred[p, HIGH] != NONE and math.isnan(
+            bound(pred[p, HIGH], pred[p, HIGH_CTX], pred[p, HIGH_CONST], c, own, world)
+        ):
             return False
     return gate_open(k, world)

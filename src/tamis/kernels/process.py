@@ -12,39 +12,43 @@ import math
 import numpy as np
 from numba.extending import overload
 
-from .jit import OPTIONS, bare, inlined, kernel
 from . import blocks as _blocks
 from . import scan as _scan
 from .blocks import depends, narrow, release
 from .bundles import (
-    Blocks,
-    Scan,
-    UPDATES,
     CONTEXT,
     EFFECT,
     EFFECTS,
+    ESCALATIONS,
     FIRST_CLAUSE,
     FLAGS,
     HAS_EFFECT,
     HAS_SIBLING,
+    META_COLUMNS,
     NEXT,
+    PLACE,
     PROFILE,
     TEMPLATE,
+    UPDATES,
+    Blocks,
+    Scan,
 )
+from .jit import OPTIONS, bare, inlined, kernel
 from .program import run
-
+from .simd import prefetch
 
 MESSAGE, UPDATE = 0, 1
+AHEAD = 24  # updates looked ahead; a miss takes as long as a few updates do
 
 
 # The type of an index bundle says which kernels work on it, so that only those of the index in use get compiled.
 
 
 def _kernels_of(bundle):
-    return {Blocks: _blocks, Scan: _scan}[bundle.instance_class]
+    return {Blocks: _blocks, Scan: _scan}[bundle.record]
 
 
-def _probe(ix, m, world, hits, special, owed, scratch):
+def _probe(ix, m, world, hits, special, doubts, edges, owed, scratch):
     """``probe`` of the index."""
 
 
@@ -56,10 +60,24 @@ def _deescalate(ix, place, world):
     """``deescalate`` of the index."""
 
 
+def _announce_entry(ix, place, a):
+    """Prefetch what ``escalate`` of the index will touch."""
+
+
+@overload(_announce_entry, jit_options=OPTIONS, inline="always")
+def _announce_entry_of(ix, place, a):
+    announce = _kernels_of(ix).announce
+    return lambda ix, place, a: announce(ix, place, a)
+
+
 @overload(_probe, jit_options=OPTIONS)
-def _probe_of(ix, m, world, hits, special, owed, scratch):
+def _probe_of(ix, m, world, hits, special, doubts, edges, owed, scratch):
     probe = _kernels_of(ix).probe
-    return lambda ix, m, world, hits, special, owed, scratch: probe(ix, m, world, hits, special, owed, scratch)
+
+    def call(ix, m, world, hits, special, doubts, edges, owed, scratch):
+        return probe(ix, m, world, hits, special, doubts, edges, owed, scratch)
+
+    return call
 
 
 @overload(_escalate, jit_options=OPTIONS)
@@ -97,10 +115,7 @@ def set_value(ix, c, a, v, r, world):
     contexts.value[c, a] = v
     if contexts.residual.shape[0]:
         contexts.residual[c, a] = r
-    if (
-        contexts.watch[c, a >> 3] >> (a & 7) & 1
-        and not (contexts.safe[c, a, 0] <= v and v <= contexts.safe[c, a, 1])
-    ):
+    if contexts.watch[c, a >> 3] >> (a & 7) & 1 and not (contexts.safe[c, a, 0] <= v and v <= contexts.safe[c, a, 1]):
         _moved(ix, c, a, v, world)
 
 
@@ -139,6 +154,29 @@ def _sort_by_order(codes, n, order):
         gap >>= 1
 
 
+@inlined
+def _announce(ix, u, u_context, u_attribute, world):
+    """Fetch what updates to come will touch, each thing when the address it hangs on has arrived.
+
+    Updates jump about in memory; without this they wait for one cache miss after the other.
+    """
+    contexts, meta = world.contexts, world.clauses.meta
+    columns = contexts.value.shape[1]
+    c, a = u_context[u + AHEAD], max(0, np.int64(u_attribute[u + AHEAD]))
+    # The watch bits are few and stay in the cache: what is not watched is a plain store.
+    if contexts.watch[c, a >> 3] >> (a & 7) & 1:
+        prefetch(contexts.safe, (c * columns + a) * 2)
+        prefetch(contexts.head, c)
+    c, a = u_context[u + AHEAD // 3 * 2], max(0, np.int64(u_attribute[u + AHEAD // 3 * 2]))
+    if contexts.watch[c, a >> 3] >> (a & 7) & 1:
+        prefetch(meta, max(0, np.int64(contexts.head[c])) * META_COLUMNS)
+    c, a = u_context[u + AHEAD // 3], max(0, np.int64(u_attribute[u + AHEAD // 3]))
+    if contexts.watch[c, a >> 3] >> (a & 7) & 1:
+        place = np.int64(meta[max(0, np.int64(contexts.head[c])), PLACE])
+        if place >= 0:
+            _announce_entry(ix, place, a)
+
+
 @kernel
 def replay(ix, shard, shards, runs, updates, skip, tracks, conditions, track_context, serial, profiles, world, room):
     """Replay the runs of messages and updates of a log on one shard.
@@ -163,14 +201,23 @@ def replay(ix, shard, shards, runs, updates, skip, tracks, conditions, track_con
     n_failures = 0
     hits = np.empty(room + 64, np.int32)
     special = np.empty(room + 64, np.int32)
+    doubts = np.empty(room + 64, np.int32)
+    edges = np.empty(room + 64, np.uint64)
     owed = np.empty(64, np.int64)
     slots = max(1, ix.slot_attribute.shape[0])
     scratch = (np.zeros(max(slots, 512), np.uint8), np.zeros(max(slots, 512), np.uint8))
     wide = u_residual.shape[0] > 0
+    busy, moved = True, np.int64(0)
     for i in range(runs.shape[0]):
         first, last = runs[i, 1], runs[i, 2]
         if runs[i, 0] == UPDATE:
             for u in range(first, last):
+                if u & 255 == 0:
+                    # Looking ahead pays only while updates move index entries.
+                    moves = ix.count[ESCALATIONS]
+                    busy, moved = moves - moved > 12, moves
+                if busy and u + AHEAD < u_context.shape[0]:
+                    _announce(ix, u, u_context, u_attribute, world)
                 c, a = u_context[u], np.int64(u_attribute[u])
                 if a < 0 or (shards > 1 and c % shards != shard):
                     continue
@@ -181,7 +228,7 @@ def replay(ix, shard, shards, runs, updates, skip, tracks, conditions, track_con
             if skip[m]:
                 ends[m] = n_out
                 continue
-            n, n_special, n_owed = _probe(ix, m, world, hits, special, owed, scratch)
+            n, n_special, n_owed = _probe(ix, m, world, hits, special, doubts, edges, owed, scratch)
             n_effects = 0
             for j in range(n_special):
                 k = special[j]

@@ -11,8 +11,8 @@ import math
 
 import numpy as np
 
-from .jit import bare, inlined, kernel
 from .bundles import ABSENT, ABSENT_BITS
+from .jit import bare, inlined
 
 DEPTH = 256
 FIRST_INSTANT, LAST_INSTANT = -62_135_596_800_000_000.0, 253_402_300_799_999_999.0
@@ -24,7 +24,6 @@ FIRST_INSTANT, LAST_INSTANT = -62_135_596_800_000_000.0, 253_402_300_799_999_999
 (IN_LIST, NOT_IN_LIST, IN_POOL, NOT_IN_POOL, IN_STACK, NOT_IN_STACK) = range(30, 36)
 (STARTS, NOT_STARTS, PATTERN, NOT_PATTERN) = range(36, 40)
 (HAS_MESSAGE, HAS_CONTEXT, HASNT_MESSAGE, HASNT_CONTEXT, NEVER) = range(40, 45)
-
 
 
 @bare
@@ -116,7 +115,14 @@ def run(first, length, m, c, own, world):
 
     Returns (verdict, value, residual): the verdict of the tests, and the top of the stack for value programs.
     """
-    messages, contexts, templates, clauses, values, stack = world
+    messages, contexts, templates, clauses, values = (
+        world.messages,
+        world.contexts,
+        world.templates,
+        world.clauses,
+        world.values,
+    )
+    stack = world.stack
     sv, sr = stack[0], stack[1]  # residuals are small integers, exact as doubles
     n = 0
     code = templates.code

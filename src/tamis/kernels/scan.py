@@ -11,19 +11,17 @@ import math
 
 import numpy as np
 
-from .jit import bare, inlined, kernel
 from .blocks import pin
 from .bundles import (
-    CANDIDATES,
-    FALSE_POSITIVES,
-    N_ENTRIES,
-    PROBES,
     ATTRIBUTE,
+    CANDIDATES,
     CLOSED,
     CONTEXT,
     CTX,
     DEPENDS_HIGH,
     DEPENDS_LOW,
+    ESCALATIONS,
+    FALSE_POSITIVES,
     FIRST_PREDICATE,
     FLAGS,
     GATE_LENGTH,
@@ -33,15 +31,18 @@ from .bundles import (
     HIGH_CTX,
     LOW,
     LOW_CTX,
+    N_ENTRIES,
     PLACE,
     PREDICATES,
+    PROBES,
     PROFILE,
     PROGRAM_LENGTH,
     TEMPLATE,
     TRAITS,
 )
+from .jit import bare, inlined
 from .postfilter import holds, interval, satisfiable
-
+from .simd import prefetch
 
 PIECE = 512
 SHUT, PLAIN, CHECKED = 0, 1, 2
@@ -122,18 +123,39 @@ def remove(ix, k, world):
 
 
 @bare
+def announce(ix, place, a):
+    """Prefetch the bounds of an entry for context attribute ``a``, guessing that the slots follow the attributes."""
+    s = min(a, ix.slot_attribute.shape[0] - 1)
+    for t in range(ix.slot_attribute.shape[0]):
+        if ix.slot_attribute[t] == a:
+            s = t
+    prefetch(ix.low, s * ix.low.shape[1] + place)
+    prefetch(ix.high, s * ix.low.shape[1] + place)
+    prefetch(ix.plain, place)
+
+
+@bare
 def escalate(ix, k, a, v, old_low, old_high, world):
     """Context attribute ``a`` of clause ``k`` changed: write the bounds that depend on it; no slack is given."""
     nothing = (np.float32(np.inf), np.float32(-np.inf))
+    ix.count[ESCALATIONS] += 1
     meta = world.clauses.meta
     e = np.int64(meta[k, PLACE])
     if e < 0:
         return nothing
     row, r = world.templates.row, world.clauses.meta[k, TEMPLATE]
     pred = world.templates.predicate
-    if row[r, GATE_LENGTH] == 0 and (meta[k, FLAGS] & CLOSED) == 0 and not math.isnan(world.contexts.value[meta[k, CONTEXT], a]):
+    if (
+        row[r, GATE_LENGTH] == 0
+        and (meta[k, FLAGS] & CLOSED) == 0
+        and not math.isnan(world.contexts.value[meta[k, CONTEXT], a])
+    ):
         for p in range(row[r, FIRST_PREDICATE], row[r, FIRST_PREDICATE] + row[r, PREDICATES]):
-            if pred[p, TRAITS] != 0 or (pred[p, LOW] >= CTX and pred[p, LOW_CTX] == a) or (pred[p, HIGH] >= CTX and pred[p, HIGH_CTX] == a):
+            if (
+                pred[p, TRAITS] != 0
+                or (pred[p, LOW] >= CTX and pred[p, LOW_CTX] == a)
+                or (pred[p, HIGH] >= CTX and pred[p, HIGH_CTX] == a)
+            ):
                 s = ix.attribute_slot[pred[p, ATTRIBUTE]]
                 if s >= 0:
                     _, low, high = interval(k, np.int64(pred[p, ATTRIBUTE]), world)
@@ -149,7 +171,7 @@ def deescalate(ix, place, world):
 
 
 @bare
-def probe(ix, m, world, hits, special, owed, scratch):
+def probe(ix, m, world, hits, special, doubts, edges, owed, scratch):
     """All matches of message row ``m``; as :func:`tamis.kernels.blocks.probe`, without anything to deescalate."""
     slots = ix.slot_attribute.shape[0]
     flags = scratch[0]
@@ -187,7 +209,9 @@ def probe(ix, m, world, hits, special, owed, scratch):
                     if not (np.float64(low) <= x and x <= np.float64(high)):
                         ok = False
                         break
-                    certain = certain and np.float64(low) < x and x < np.float64(high)
+                    # The bounds are rounded outward: only beyond the next float32 is it certain.
+                    certain = certain and np.float64(np.nextafter(low, np.float32(np.inf))) < x
+                    certain = certain and x < np.float64(np.nextafter(high, np.float32(-np.inf)))
                 if not ok:
                     continue
                 if not certain:

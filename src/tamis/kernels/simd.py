@@ -1,4 +1,4 @@
-"""Three machine instructions that Numba does not spell: a byte-range test over 32 lanes, and two bit counts.
+"""Machine instructions that Numba does not spell: a byte-range test over 32 lanes, bit counts, prefetch.
 
 A *line* is 64 bytes: 32 low bounds, then 32 high bounds. ``covers`` tests one byte against all 32 ranges of a line
 and returns a 32-bit mask. LLVM turns it into six AVX2 instructions (or the equal on other processors); a loop over
@@ -8,7 +8,7 @@ bytes that leaves the mask in memory is about five times slower.
 from __future__ import annotations
 
 from llvmlite import ir
-from numba.core import types
+from numba.core import cgutils, types
 from numba.extending import intrinsic
 
 LANES = 32
@@ -43,6 +43,24 @@ covers = _line_test("<=", "<=")
 covers.__doc__ = "Mask of the 32 ranges of the line at ``offset`` that contain ``x``, ends included."
 covers_strictly = _line_test("<", "<")
 covers_strictly.__doc__ = "Mask of the 32 ranges of the line at ``offset`` that contain ``x``, ends excluded."
+
+
+@intrinsic
+def prefetch(typingctx, array, offset):
+    """Ask for the cache line of a flat element of an array, without waiting for it."""
+    sig = types.void(array, types.int64)
+
+    def codegen(context, builder, signature, args):
+        data = context.make_array(signature.args[0])(context, builder, args[0]).data
+        at = builder.bitcast(builder.gep(data, [args[1]]), ir.IntType(8).as_pointer())
+        i32 = ir.IntType(32)
+        kind = ir.FunctionType(ir.VoidType(), [ir.IntType(8).as_pointer(), i32, i32, i32])
+        ask = cgutils.get_or_insert_function(builder.module, kind, "llvm.prefetch.p0i8")
+        # Read and keep in all cache levels, data cache.
+        builder.call(ask, [at, ir.Constant(i32, 0), ir.Constant(i32, 3), ir.Constant(i32, 1)])
+        return context.get_dummy_value()
+
+    return sig, codegen
 
 
 @intrinsic

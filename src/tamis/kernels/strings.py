@@ -8,8 +8,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from .jit import bare, inlined, kernel
-
+from .jit import bare
 
 
 @bare

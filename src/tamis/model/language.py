@@ -113,8 +113,8 @@ _COMPARISONS = {"==": "==", "=": "==", "!=": "!=", "<>": "!=", "<": "<", "<=": "
 _POSTFIX = ("not", "between", "in", "like", "startswith", "matches")
 # token -> (binding power, canonical spelling). Words are listed in the three usual spellings; others are lowered.
 _INFIX: dict[str, tuple[int, str]] = {
-    **{s: (_OR, "or") for s in (*_spellings("or"), "||")},
-    **{s: (_AND, "and") for s in (*_spellings("and"), "&&")},
+    **dict.fromkeys((*_spellings("or"), "||"), (_OR, "or")),
+    **dict.fromkeys((*_spellings("and"), "&&"), (_AND, "and")),
     **{s: (_COMPARE, op) for s, op in _COMPARISONS.items()},
     **{s: (_COMPARE, word) for word in _POSTFIX for s in _spellings(word)},
     **{s: (_SUM, s) for s in "+-"},
@@ -126,7 +126,7 @@ RESERVED: Final = frozenset({"and", "or", "true", "false", "null", "none", "ctx"
 # token -> what it does at the start of an operand; names and constants are not listed.
 _PREFIX: dict[str, str] = {
     **{s: s for s in ("", "(", "[", "-")},
-    **{s: "not" for s in (*_spellings("not"), "!")},
+    **dict.fromkeys((*_spellings("not"), "!"), "not"),
     **{s: word for word in ("true", "false", "null", "none", "ctx") for s in _spellings(word)},
     **{s: "function" for word in _FUNCTIONS for s in _spellings(word)},
     **{s: "typed" for word in _TYPED for s in _spellings(word)},
