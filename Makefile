@@ -61,6 +61,7 @@ bench: setup ## run the benchmarks and write docs/results.md
 
 soak: setup ## the tests with long random runs (hypothesis profile 'soak')
 	HYPOTHESIS_PROFILE=soak $(BIN)/python -m pytest -n $(JOBS) tests
+	$(BIN)/python tests/soak/run.py
 
 docs: setup ## build the documentation into site/
 	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict --quiet

@@ -18,7 +18,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, TypeGuard
 
 import numpy as np
 from numpy.typing import NDArray
@@ -364,28 +364,38 @@ class _Draft:
             if isinstance(x, t.Attribute):
                 if kind is None and op != "==":
                     # Numbers or texts? The program knows when the time comes (see ``Compiler.settle``).
-                    found = self._ends(x, op, other, other, b.OUTER | b.COMPLEX)
+                    found = self._ends(x, op, other, b.OUTER | b.COMPLEX)
                     found.open_side = x
                     return found
-                return self._ends(x, op, other, other, 0)
-            if kind in (NUMBER, TIME):
-                turned = _rearranged(x, op, other)
-                if turned is not None:
-                    attribute, op, low, high = turned
-                    return self._ends(attribute, op, low, high, b.OUTER)
+                return self._ends(x, op, other, 0)
+            turned = _rearranged(x, op, other) if kind is NUMBER else None
+            if turned is not None and self.kind(turned.attribute) is NUMBER:
+                return self._turned(turned)
         return None
+
+    def _turned(self, turned: _Turned) -> _Interval:
+        """A rearranged comparison: ends computed with a margin, because rearranging rounds."""
+        found = _Interval(self.compiler.attributes[turned.attribute.name], traits=b.OUTER | b.COMPLEX)
+        operands = [*self.expression(turned.one), *self.expression(turned.other)]
+        if turned.op in (">", ">=", "==", "around"):
+            sign = int(turned.op != "around" and turned.plus)
+            found.low = (b.COMPUTED, *self.compiler.emit([*operands, (p.BELOW, sign, 0)]), 0)
+        if turned.op in ("<", "<=", "==", "around"):
+            sign = int(turned.op == "around" or turned.plus)
+            found.high = (b.COMPUTED, *self.compiler.emit([*operands, (p.ABOVE, sign, 0)]), 0)
+        return found
 
     def _point(self, attribute: t.Attribute, value: float) -> _Interval:
         end = (b.CONST, 0, self.compiler.pool(value), 0)
         return _Interval(self.compiler.attributes[attribute.name], end, end)
 
-    def _ends(self, x: t.Attribute, op: str, low: t.Expression, high: t.Expression, traits: int) -> _Interval:
+    def _ends(self, x: t.Attribute, op: str, end: t.Expression, traits: int) -> _Interval:
         found = _Interval(self.compiler.attributes[x.name], traits=traits)
         strict = int(op in ("<", ">"))
-        if op in (">", ">=", "==", "around"):
-            found.low = (*self._end(low, found), strict)
-        if op in ("<", "<=", "==", "around"):
-            found.high = (*self._end(high, found), strict)
+        if op in (">", ">=", "=="):
+            found.low = (*self._end(end, found), strict)
+        if op in ("<", "<=", "=="):
+            found.high = (*self._end(end, found), strict)
         return found
 
     def _end(self, expression: t.Expression, found: _Interval) -> tuple[int, int, int]:
@@ -605,30 +615,40 @@ def _joined(intervals: list[_Interval]) -> list[_Interval]:
     return out
 
 
-def _rearranged(
-    side: t.Expression, op: str, other: t.Expression
-) -> tuple[t.Attribute, str, t.Expression, t.Expression] | None:
-    """``side op other`` solved for the one attribute in ``side``: attribute, operator, lower and upper end."""
+@dataclass(frozen=True)
+class _Turned:
+    """``attribute op one ± other``; ``around`` stands for ``one - other <= attribute <= one + other``."""
+
+    attribute: t.Attribute
+    op: str
+    one: t.Expression
+    other: t.Expression
+    plus: bool
+
+
+def _rearranged(side: t.Expression, op: str, other: t.Expression) -> _Turned | None:
+    """``side op other`` solved for the one attribute in ``side``."""
     if isinstance(side, t.Function) and side.name == "abs" and op in ("<", "<="):
         inner = side.arguments[0]
-        if isinstance(inner, t.Arithmetic) and inner.op == "-":
-            x, centre = inner.left, inner.right
-            if not isinstance(x, t.Attribute):
-                x, centre = centre, x
-            if isinstance(x, t.Attribute) and not any(isinstance(n, t.Attribute) for n in t.walk(centre)):
-                return x, "around", t.Arithmetic("-", centre, other), t.Arithmetic("+", centre, other)
-        if isinstance(inner, t.Attribute):
-            return inner, "around", t.Negative(other), other
-        return None
+        if not isinstance(inner, t.Arithmetic) or inner.op != "-":
+            return None
+        x, centre = inner.left, inner.right
+        if not isinstance(x, t.Attribute):
+            x, centre = centre, x
+        return _Turned(x, "around", centre, other, True) if _alone(x, centre) else None
     if not isinstance(side, t.Arithmetic) or side.op not in "+-":
         return None
     x, rest = side.left, side.right
     if side.op == "+" and isinstance(rest, t.Attribute):
         x, rest = rest, x
-    if not isinstance(x, t.Attribute) or any(isinstance(n, t.Attribute) for n in t.walk(rest)):
+    if not _alone(x, rest):
         return None
-    end = t.Arithmetic("-" if side.op == "+" else "+", *((other, rest) if side.op == "+" else (rest, other)))
-    return x, op, end, end
+    return _Turned(x, op, other, rest, side.op == "-")
+
+
+def _alone(x: t.Expression, rest: t.Expression) -> TypeGuard[t.Attribute]:
+    """Whether ``x`` is an attribute and ``rest`` has none."""
+    return isinstance(x, t.Attribute) and not any(isinstance(n, t.Attribute) for n in t.walk(rest))
 
 
 def _spread(clauses: tuple[Clause, ...]) -> tuple[Clause, ...]:

@@ -82,6 +82,10 @@ class StringTable:
         used, inverse = np.unique(codes, return_inverse=True) if len(codes) > 4 * self.count else (codes, None)
         starts = self.start[used]
         if len(used) and np.any(self.heap[np.minimum(starts, len(self.heap) - 1)] == 255):
+            if np.all(self.heap[np.minimum(starts, len(self.heap) - 1)] == 255):
+                raw = self.heap[starts[:, None] + np.arange(1, 9)]
+                integers = pa.array(np.ascontiguousarray(raw).view(">i8").reshape(-1).astype(np.int64))
+                return integers if inverse is None else integers.take(pa.array(inverse))
             values: list[Any] = [self[int(code)] for code in used]
             return values if inverse is None else [values[i] for i in inverse]
         lengths = self.start[used + 1] - starts

@@ -70,7 +70,7 @@ from .bundles import (
     TRAITS,
 )
 from .jit import bare, inlined, kernel
-from .postfilter import bound, constant, holds, interval, predicate_holds, satisfiable, widened
+from .postfilter import bound, constant, holds, interval, predicate_holds, satisfiable
 from .simd import count_bits, covers, covers_strictly, lowest_bit, prefetch
 
 CHUNK = 32
@@ -192,11 +192,11 @@ def _read(ix, k, world):
         if pred[p, LOW] != NONE:
             v = bound(pred[p, LOW], pred[p, LOW_CTX], pred[p, LOW_CONST], c, own, world)
             sides |= 2 | (8 if math.isnan(v) else 0)
-            scratch[1, s] = max(scratch[1, s], widened(v, pred[p, TRAITS], -1.0))
+            scratch[1, s] = max(scratch[1, s], v)
         if pred[p, HIGH] != NONE:
             v = bound(pred[p, HIGH], pred[p, HIGH_CTX], pred[p, HIGH_CONST], c, own, world)
             sides |= 4 | (8 if math.isnan(v) else 0)
-            scratch[2, s] = min(scratch[2, s], widened(v, pred[p, TRAITS], 1.0))
+            scratch[2, s] = min(scratch[2, s], v)
         scratch[0, s] = sides
 
 
@@ -214,7 +214,7 @@ def _cells(ix, b, s, sides, low, high):
 
 
 @inlined
-def _exact_reach(y, k, traits, direction, base, scale):
+def _exact_reach(y, k, base, scale):
     """The range of u for which ``cell(u + k)`` stays the cell of ``y``; empty when it cannot be named in float32."""
     q = cell(y, base, scale)
     # In an end cell the box of the block ends a little beyond y (see ``_widen``), and so does the reach.
@@ -222,11 +222,11 @@ def _exact_reach(y, k, traits, direction, base, scale):
     high = base + (q - 1 - 1e-4) / scale if q < 253 else y + 0.9 * BEYOND / scale
     lo, hi = np.float32(low - k), np.float32(high - k)
     ok = lo <= hi
-    ok = ok and (q > 1 or widened(np.float64(lo) + k, traits, direction) >= y - BEYOND / scale)
-    ok = ok and (q < 253 or widened(np.float64(hi) + k, traits, direction) <= y + BEYOND / scale)
+    ok = ok and (q > 1 or np.float64(lo) + k >= y - BEYOND / scale)
+    ok = ok and (q < 253 or np.float64(hi) + k <= y + BEYOND / scale)
     # The cell function is monotone: both ends in the cell means everything between is.
-    ok = ok and cell(widened(np.float64(lo) + k, traits, direction), base, scale) == q
-    ok = ok and cell(widened(np.float64(hi) + k, traits, direction), base, scale) == q
+    ok = ok and cell(np.float64(lo) + k, base, scale) == q
+    ok = ok and cell(np.float64(hi) + k, base, scale) == q
     if ok:
         return lo, hi
     return np.float32(np.inf), np.float32(-np.inf)
@@ -301,9 +301,8 @@ def _claim_exact(ix, k, b, world):
                 off = 0.0
                 if kind == CTX_PLUS:
                     off = constant(pred[p, LOW_CONST] if side == 0 else pred[p, HIGH_CONST], own, world)
-                direction = -1.0 if side == 0 else 1.0
-                y = widened(contexts.value[c, a] + off, traits, direction)
-                low, high = _exact_reach(y, off, traits, direction, ix.base[b, s], ix.scale[b, s])
+                y = contexts.value[c, a] + off
+                low, high = _exact_reach(y, off, ix.base[b, s], ix.scale[b, s])
                 narrow(contexts, c, a, low, high)
 
 
@@ -720,6 +719,17 @@ def announce(ix, place, a):
 
 
 @bare
+def _close(ix, k, chunk, t, world):
+    """No message can match clause ``k`` now; every update that might change this has to be heard."""
+    meta, row = world.clauses.meta, world.templates.row
+    r = meta[k, TEMPLATE]
+    meta[k, FLAGS] |= CLOSED
+    _set_bit(ix.masks, chunk, OPEN, t, False)
+    if meta[k, CONTEXT] >= 0:
+        pin(world.contexts, np.int64(meta[k, CONTEXT]), row[r, DEPENDS_LOW], row[r, DEPENDS_HIGH])
+
+
+@bare
 def escalate(ix, k, a, v, old_low, old_high, world):
     """Context attribute ``a`` of clause ``k`` became ``v`` outside its safe range; returns the new safe range."""
     meta = world.clauses.meta
@@ -737,8 +747,7 @@ def escalate(ix, k, a, v, old_low, old_high, world):
         is_open = satisfiable(k, world)
         was_open = (meta[k, FLAGS] & CLOSED) == 0
         if not is_open:
-            meta[k, FLAGS] |= CLOSED
-            _set_bit(ix.masks, chunk, OPEN, t, False)
+            _close(ix, k, chunk, t, world)
             return nothing
         if not was_open:
             _read(ix, k, world)
@@ -763,8 +772,11 @@ def escalate(ix, k, a, v, old_low, old_high, world):
         if traits & COMPLEX:
             low, high = nothing
             if s < 0:
-                continue
+                continue  # such a clause is always postfiltered
             sides, lo, hi = interval(k, np.int64(pred[p, ATTRIBUTE]), world)
+            if math.isnan(lo):
+                _close(ix, k, chunk, t, world)
+                return nothing
             ql, qh = _cells(ix, b, s, sides, lo, hi)
             at = (chunk * slots + s) * LINE + t
             ix.lines[at], ix.lines[at + CHUNK] = ql, qh
@@ -801,17 +813,16 @@ def escalate(ix, k, a, v, old_low, old_high, world):
         for side in range(2):
             if not (moves_low if side == 0 else moves_high):
                 continue
-            direction = -1.0 if side == 0 else 1.0
             off = 0.0
             if (pred[p, LOW] if side == 0 else pred[p, HIGH]) == CTX_PLUS:
                 off = constant(pred[p, LOW_CONST] if side == 0 else pred[p, HIGH_CONST], own, world)
-            y = widened((u_low if side == 0 else u_high) + off, traits, direction)
+            y = (u_low if side == 0 else u_high) + off
             if side == 0:
                 ql, y_low = cell(y, base, scale), y
             else:
                 qh, y_high = cell(y, base, scale), y
             if u_low == u_high:
-                lo32, hi32 = _exact_reach(y, off, traits, direction, base, scale)
+                lo32, hi32 = _exact_reach(y, off, base, scale)
                 low, high = max(low, lo32), min(high, hi32)
         ix.lines[at], ix.lines[at + CHUNK] = ql, qh
         if y_low == -np.inf and not moves_low and pred[p, LOW] != NONE:

@@ -20,6 +20,7 @@ from typing import Any
 import numba as nb
 
 OPTIONS = {"nogil": True, "error_model": "numpy"}
+BARE = {**OPTIONS, "_nrt": False}
 
 
 @cache

@@ -61,14 +61,6 @@ def bound(kind, a, b, c, own, world):
 
 
 @inlined
-def widened(v, traits, direction):
-    """A bound of a rearranged predicate, moved outward by more than the rounding of the rearrangement."""
-    if traits & OUTER and math.isfinite(v):
-        return v + direction * (abs(v) * 1e-14 + 1e-300)
-    return v
-
-
-@inlined
 def _residual_of_bound(kind, a, c, world):
     if kind == CTX and world.contexts.residual.shape[0]:
         return np.int64(world.contexts.residual[c, a])
@@ -155,13 +147,13 @@ def interval(k, attribute, world):
             if math.isnan(v):
                 return sides, np.nan, high
             sides |= 2
-            low = max(low, widened(v, pred[p, TRAITS], -1.0))
+            low = max(low, v)
         if pred[p, HIGH] != NONE:
             v = bound(pred[p, HIGH], pred[p, HIGH_CTX], pred[p, HIGH_CONST], c, own, world)
             if math.isnan(v):
                 return sides, np.nan, high
             sides |= 4
-            high = min(high, widened(v, pred[p, TRAITS], 1.0))
+            high = min(high, v)
     return sides, low, high
 
 

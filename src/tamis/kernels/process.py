@@ -33,7 +33,7 @@ from .bundles import (
     Blocks,
     Scan,
 )
-from .jit import OPTIONS, bare, inlined, kernel
+from .jit import BARE, bare, inlined, kernel
 from .program import run
 from .simd import prefetch
 
@@ -64,13 +64,13 @@ def _announce_entry(ix, place, a):
     """Prefetch what ``escalate`` of the index will touch."""
 
 
-@overload(_announce_entry, jit_options=OPTIONS, inline="always")
+@overload(_announce_entry, jit_options=BARE)
 def _announce_entry_of(ix, place, a):
     announce = _kernels_of(ix).announce
     return lambda ix, place, a: announce(ix, place, a)
 
 
-@overload(_probe, jit_options=OPTIONS)
+@overload(_probe, jit_options=BARE)
 def _probe_of(ix, m, world, hits, special, doubts, edges, owed, scratch):
     probe = _kernels_of(ix).probe
 
@@ -80,13 +80,13 @@ def _probe_of(ix, m, world, hits, special, doubts, edges, owed, scratch):
     return call
 
 
-@overload(_escalate, jit_options=OPTIONS)
+@overload(_escalate, jit_options=BARE)
 def _escalate_of(ix, k, a, v, old_low, old_high, world):
     escalate = _kernels_of(ix).escalate
     return lambda ix, k, a, v, old_low, old_high, world: escalate(ix, k, a, v, old_low, old_high, world)
 
 
-@overload(_deescalate, jit_options=OPTIONS)
+@overload(_deescalate, jit_options=BARE)
 def _deescalate_of(ix, place, world):
     deescalate = _kernels_of(ix).deescalate
     return lambda ix, place, world: deescalate(ix, place, world)
@@ -177,6 +177,25 @@ def _announce(ix, u, u_context, u_attribute, world):
             _announce_entry(ix, place, a)
 
 
+@bare
+def _update(ix, first, last, shard, shards, updates, world):
+    """Updates first..last of a log, in order."""
+    u_context, u_attribute, u_value, u_residual = updates
+    wide = u_residual.shape[0] > 0
+    total = u_context.shape[0]
+    busy, moved = True, ix.count[ESCALATIONS]
+    for u in range(first, last):
+        if u & 255 == 0:
+            # Looking ahead pays only while updates move index entries.
+            busy, moved = ix.count[ESCALATIONS] - moved > 12, ix.count[ESCALATIONS]
+        if busy and u + AHEAD < total:
+            _announce(ix, u, u_context, u_attribute, world)
+        c, a = u_context[u], np.int64(u_attribute[u])
+        if a < 0 or (shards > 1 and c % shards != shard):
+            continue
+        set_value(ix, c, a, u_value[u], np.int64(u_residual[u]) if wide else np.int64(0), world)
+
+
 @kernel
 def replay(ix, shard, shards, runs, updates, skip, tracks, conditions, track_context, serial, profiles, world, room):
     """Replay the runs of messages and updates of a log on one shard.
@@ -192,7 +211,6 @@ def replay(ix, shard, shards, runs, updates, skip, tracks, conditions, track_con
 
     Returns (profile codes, end of each message's codes, [message, profile code or -1 - rule] of failed effects).
     """
-    u_context, u_attribute, u_value, u_residual = updates
     n_messages = world.messages.value.shape[0]
     ends = np.zeros(n_messages, np.int64)
     out = np.empty(max(256, min(room * n_messages, 1 << 16)), np.int32)
@@ -206,22 +224,10 @@ def replay(ix, shard, shards, runs, updates, skip, tracks, conditions, track_con
     owed = np.empty(64, np.int64)
     slots = max(1, ix.slot_attribute.shape[0])
     scratch = (np.zeros(max(slots, 512), np.uint8), np.zeros(max(slots, 512), np.uint8))
-    wide = u_residual.shape[0] > 0
-    busy, moved = True, np.int64(0)
     for i in range(runs.shape[0]):
         first, last = runs[i, 1], runs[i, 2]
         if runs[i, 0] == UPDATE:
-            for u in range(first, last):
-                if u & 255 == 0:
-                    # Looking ahead pays only while updates move index entries.
-                    moves = ix.count[ESCALATIONS]
-                    busy, moved = moves - moved > 12, moves
-                if busy and u + AHEAD < u_context.shape[0]:
-                    _announce(ix, u, u_context, u_attribute, world)
-                c, a = u_context[u], np.int64(u_attribute[u])
-                if a < 0 or (shards > 1 and c % shards != shard):
-                    continue
-                set_value(ix, c, a, u_value[u], np.int64(u_residual[u]) if wide else np.int64(0), world)
+            _update(ix, first, last, shard, shards, updates, world)
             ix.count[UPDATES] += last - first
             continue
         for m in range(first, last):

@@ -18,7 +18,7 @@ DEPTH = 256
 FIRST_INSTANT, LAST_INSTANT = -62_135_596_800_000_000.0, 253_402_300_799_999_999.0
 
 (MESSAGE, CONTEXT, CONSTANT, WIDE_CONSTANT, ADD, SUBTRACT, MULTIPLY, DIVIDE, NEGATE, ABSOLUTE, DISTANCE) = range(11)
-(LIST_LOW, LIST_HIGH, INSTANT) = range(11, 14)
+(LIST_LOW, LIST_HIGH, INSTANT, BELOW, ABOVE) = range(11, 16)
 (LESS, LESS_EQUAL, GREATER, GREATER_EQUAL, EQUAL, NOT_EQUAL) = range(20, 26)
 (TEXT_LESS, TEXT_LESS_EQUAL, TEXT_GREATER, TEXT_GREATER_EQUAL) = range(26, 30)
 (IN_LIST, NOT_IN_LIST, IN_POOL, NOT_IN_POOL, IN_STACK, NOT_IN_STACK) = range(30, 36)
@@ -128,7 +128,7 @@ def run(first, length, m, c, own, world):
     code = templates.code
     for pc in range(first, first + length):
         op, a, b = code[pc, 0], code[pc, 1], code[pc, 2]
-        if op <= INSTANT:
+        if op <= ABOVE:
             if op == MESSAGE:
                 sv[n] = messages.value[m, a]
                 sr[n] = messages.residual[m, a] if messages.residual.shape[0] else 0
@@ -168,6 +168,21 @@ def run(first, length, m, c, own, world):
                         if math.isnan(x) or (v < x if op == LIST_LOW else v > x):
                             x = v
                 sv[n - 1] = x
+                sr[n - 1] = 0
+            elif op == BELOW or op == ABOVE:
+                # An end of a rearranged comparison, moved outward by more than its rounding; where the doubles say
+                # nothing (infinity minus infinity) it is no bound at all.
+                n -= 1
+                x, y = sv[n - 1], sv[n]
+                if math.isnan(x) or math.isnan(y):
+                    sv[n - 1] = ABSENT
+                else:
+                    end = x + y if a > 0 else x - y
+                    margin = (abs(x) + abs(y)) * 1e-14 + 1e-300
+                    end = end - margin if op == BELOW else end + margin
+                    if math.isnan(end):
+                        end = -np.inf if op == BELOW else np.inf
+                    sv[n - 1] = end
                 sr[n - 1] = 0
             elif op == DISTANCE:
                 n -= (1 if a < 0 else a) + (1 if b < 0 else b)

@@ -159,6 +159,9 @@ def escalate(ix, k, a, v, old_low, old_high, world):
                 s = ix.attribute_slot[pred[p, ATTRIBUTE]]
                 if s >= 0:
                     _, low, high = interval(k, np.int64(pred[p, ATTRIBUTE]), world)
+                    if math.isnan(low):
+                        _write(ix, k, e, world)
+                        return nothing
                     ix.low[s, e], ix.high[s, e] = _round_down(low), _round_up(high)
     else:
         _write(ix, k, e, world)

@@ -8,7 +8,7 @@ and the engine all read them. A tree knows nothing of schemas, contexts or index
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass, fields
+from dataclasses import dataclass
 from datetime import datetime
 from typing import TypeAlias
 
@@ -188,9 +188,9 @@ class Effect:
 
 def children(node: Node) -> Iterator[Node]:
     """The direct sub-nodes of a node, in reading order."""
-    for f in fields(node):
-        value = getattr(node, f.name)
-        if isinstance(value, tuple):
+    for name in node.__slots__:
+        value = getattr(node, name)
+        if type(value) is tuple:
             yield from value
         elif hasattr(value, "__dataclass_fields__"):
             yield value

@@ -1,0 +1,170 @@
+"""The engine from the outside: pruning, slack, worn indexes, sharing between processes, odd numbers."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from tamis import EventError, EventLog, Filter, InvariantError, ProfileError, UsageError
+from tamis.reference import ReferenceFilter
+from tamis.testing import differences
+
+BOTH = pytest.mark.parametrize("strategy", ["agile", "noindex"])
+
+
+def ranges(n: int, rng: np.random.Generator) -> tuple[Filter, np.ndarray[Any, Any], np.ndarray[Any, Any]]:
+    """A filter of n boxes in two dimensions, and their bounds."""
+    low = rng.uniform(0, 1000, (n, 2))
+    high = low + rng.uniform(1, 50, (n, 2))
+    f = Filter()
+    columns = {"id": np.arange(n), "a": low[:, 0], "b": high[:, 0], "c": low[:, 1], "d": high[:, 1]}
+    f.subscribe_many("x between {a} and {b} and y between {c} and {d}", columns)
+    return f, low, high
+
+
+def test_a_probe_prunes() -> None:
+    rng = np.random.default_rng(1)
+    f, low, high = ranges(20_000, rng)
+    points = rng.uniform(0, 1000, (200, 2))
+    found = f.match_many({"x": points[:, 0], "y": points[:, 1]}).by_message()
+    for i, point in enumerate(points):
+        assert sorted(found.get(i, [])) == np.nonzero(((low <= point) & (point <= high)).all(1))[0].tolist()
+    stats = f.stats
+    # 20,000 entries are 715 chunks; few of them may be looked at, and few entries tested one by one.
+    assert stats["chunks_met"] / stats["messages"] < 40
+    assert stats["postfiltered"] < stats["matches"]
+    f.check()
+
+
+def test_profiles_before_values_do_not_ruin_the_index() -> None:
+    rng = np.random.default_rng(2)
+    names = [f"c{i}" for i in range(5_000)]
+    f = Filter()
+    f.subscribe_many("x between ctx.x - 5 and ctx.x + 5", {"id": names, "context": names})
+    f.update_many(names, "x", rng.uniform(0, 10_000, len(names)))
+    before = f.stats["chunks_met"]
+    f.match_many({"x": rng.uniform(0, 10_000, 100)})
+    assert f.stats["chunks_met"] - before < 100 * 20
+    f.check()
+
+
+def test_updates_inside_the_safe_range_do_not_touch_the_index() -> None:
+    rng = np.random.default_rng(3)
+    names = [f"c{i}" for i in range(1_000)]
+    f = Filter()
+    contexts = f.context_index(names)
+    f.update_many(contexts, "x", rng.uniform(0, 1000, len(names)))
+    f.subscribe_many("x between ctx.x - 5 and ctx.x + 5", {"id": names, "context": names})
+    f.match({"x": 1})
+    for _ in range(40):
+        f.update_many(contexts, "x", rng.uniform(0, 1000, len(names)))
+    early = f.stats["escalations"]
+    for _ in range(40):
+        f.update_many(contexts, "x", rng.uniform(0, 1000, len(names)))
+    # Without messages slack grows until updates are plain stores.
+    assert f.stats["escalations"] - early < 4_000
+    f.check()
+    f.deescalate()
+    f.check()
+
+
+@BOTH
+@pytest.mark.parametrize(
+    ("profile", "first", "then", "message", "matches"),
+    [
+        ("x >= 0 / ctx.a", {"a": 1.0}, {"a": 0.0}, {"x": 5.0}, False),
+        ("x >= ctx.a - ctx.b", {"a": 1.0, "b": 0.0}, {"a": float("inf"), "b": float("inf")}, {"x": 5.0}, False),
+        ("ctx.c <= 1e16 + x", {"c": 0.0}, {"c": 1e16}, {"x": -0.5}, True),
+        ("x + ctx.a >= ctx.b", {"a": 0.0, "b": 1.0}, {"a": float("inf"), "b": float("inf")}, {"x": 1.0}, True),
+        ("abs(x - ctx.a) <= 0.3", {"a": 0.0}, {"a": 0.1}, {"x": 0.4}, False),
+        ("x <= ctx.a", {"a": 0}, {"a": 2**53 + 1}, {"x": 2**53 + 1}, True),
+        ("x < ctx.a", {"a": 0}, {"a": 2**63 - 1}, {"x": 2**63 - 2}, True),
+        ("x < ctx.a", {"a": 0}, {"a": float("inf")}, {"x": float("inf")}, False),
+        ("x in ctx.l", {"l": [1, 2]}, {"l": []}, {"x": 1}, False),
+        ("name < ctx.n", {"n": "b"}, {"n": "z"}, {"name": "m"}, True),
+    ],
+)
+def test_bounds_that_lose_and_find_their_value(
+    strategy: str, profile: str, first: Any, then: Any, message: Any, matches: bool
+) -> None:
+    f, reference = Filter(strategy=strategy), ReferenceFilter()
+    for filter in (f, reference):
+        filter.subscribe("p", profile, context="c")
+        filter.update("c", first)
+        filter.match(message)
+        filter.update("c", then)
+        assert filter.match(message) == (["p"] if matches else [])
+        filter.update("c", dict.fromkeys(then))
+        assert filter.match(message) == []
+        filter.update("c", then)
+        assert filter.match(message) == (["p"] if matches else [])
+        filter.check()
+
+
+def test_a_log_of_everything_equals_the_reference() -> None:
+    log = EventLog.builder()
+    log.subscribe("w", "q <= ctx.stock", context="A", on_match="ctx.stock -= q; ctx.sold = q")
+    log.subscribe("bad", "q <= ").update("A", stock=10).message({"q": 4}).message({"q": "four"}).message({"q": 7})
+    log.update("A", stock="none").message({"q": 6}).unsubscribe("w").unsubscribe("w").message({"q": 1})
+    f, reference = Filter(), ReferenceFilter()
+    assert differences(f, reference, log.build(), ["A"]) == []
+    assert f.context("A") == {"stock": 0, "sold": 6}
+
+
+def test_replacing_and_removing_reuses_room() -> None:
+    f = Filter()
+    for round in range(50):
+        for i in range(20):
+            f.subscribe(i, f"x == {round} and y < ctx.z", context=f"c{i % 3}")
+        f.update("c1", z=round)
+        assert f.match({"x": round, "y": round - 1}) == [i for i in range(20) if i % 3 == 1]
+        for i in range(0, 20, 2):
+            f.unsubscribe(i)
+        f.check()
+    assert len(f) == 10 and 1 in f and 0 not in f
+    assert len(f._profiles.meta) <= 64
+
+
+def test_a_saved_filter_is_shared_by_processes(tmp_path: Path) -> None:
+    f, low, high = ranges(5_000, np.random.default_rng(4))
+    f.save(tmp_path / "f")
+    script = (
+        "import sys; from tamis import Filter; f = Filter.load(sys.argv[1]); f.check();"
+        "f.subscribe('new', 'x > 0'); print(len(f.match({'x': 500.0, 'y': 500.0})))"
+    )
+    done = [
+        subprocess.run([sys.executable, "-c", script, str(tmp_path / "f")], capture_output=True, text=True, check=True)
+        for _ in range(2)
+    ]
+    inside = int(((low <= 500) & (high >= 500)).all(1).sum())
+    assert [int(d.stdout) for d in done] == [inside + 1] * 2
+    with pytest.raises(UsageError, match="not a saved filter"):
+        Filter.load(tmp_path)
+
+
+def test_wrong_arguments_name_what_is_known() -> None:
+    with pytest.raises(UsageError, match="agile, noindex"):
+        Filter(strategy="lazy")
+    with pytest.raises(UsageError, match="threads"):
+        Filter(threads=0)
+    f = Filter()
+    with pytest.raises(ProfileError, match="context"):
+        f.subscribe("p", "x < ctx.y")
+    with pytest.raises(EventError, match="no profile"):
+        f.unsubscribe("p")
+    with pytest.raises(ProfileError, match="row 1") as error:
+        f.subscribe_many("x < {a}", {"id": ["a", "b"], "a": [1, None]})
+    assert error.value.code == "bad-rows" and len(f) == 0
+
+
+def test_check_finds_a_broken_index() -> None:
+    f, _, _ = ranges(2_000, np.random.default_rng(5))
+    f.match({"x": 1.0, "y": 1.0})
+    f._indexes[0].bundle.lines[:64] = 255
+    with pytest.raises(InvariantError, match="K\\(i\\)"):
+        f.check()
