@@ -219,7 +219,7 @@ class Filter:
             values[_attribute(attribute)] = self._readable(context_name(attribute), given)
         reason = self._schema.observe(
             {context_name(attribute): value for attribute, value in values.items()},
-            f"since an update of {self._contexts.names[code]!r}",
+            f"since an update of {context if isinstance(context, str) else self._contexts.names[code]!r}",
         )
         if reason is not None:
             raise EventError(reason)

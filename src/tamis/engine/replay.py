@@ -64,6 +64,8 @@ class Replay:
         self._filter = owner
         self._serial = 0
         self._names: tuple[int, list[tuple[str, str]]] = (-1, [])
+        # The row that ``one`` fills again and again; never handed out.
+        self._row = b.Messages(np.empty((1, 1)), np.zeros((0, 0), np.int16))
 
     def message_names(self) -> list[tuple[str, str]]:
         """The message attributes that matter, with their schema names."""
@@ -82,8 +84,10 @@ class Replay:
         f._compiler.settle()
         mark = f._values.mark()
         columns = f._compiler.attributes.column
-        row = np.full((1, max(1, len(columns))), b.ABSENT)
-        residual = np.zeros((0, 0), np.int16)
+        if self._row.value.shape[1] != max(1, len(columns)):
+            self._row = b.Messages(np.empty((1, max(1, len(columns)))), np.zeros((0, 0), np.int16))
+        row, residual = self._row.value, self._row.residual
+        row.fill(b.ABSENT)
         for name, value in values.items():
             at = columns.get(name)
             if at is not None:
@@ -96,7 +100,8 @@ class Replay:
         for j, track in enumerate(f._tracks):
             context = track.template.fill(values)
             tracked[j, 0] = -1 if context is None else f._contexts.names.intern(context)
-        segment = _Segment(b.Messages(row, residual), np.zeros(1, np.uint8), _NO_UPDATES, _ONE_MESSAGE, tracked, mark)
+        messages = b.Messages(row, residual) if len(residual) else self._row
+        segment = _Segment(messages, np.zeros(1, np.uint8), _NO_UPDATES, _ONE_MESSAGE, tracked, mark)
         self._judge(segment.messages)
         result = self._execute(segment)
         self._forget(mark)
@@ -460,11 +465,11 @@ class Replay:
 
         if f.threads == 1:
             codes, ends, failures = shard(0)
-            return _Result(codes, np.diff(ends, prepend=0), failures)
+            return _Result(codes, _counts(ends), failures)
         if f._pool is None:
             f._pool = ThreadPoolExecutor(f.threads)
         parts = list(f._pool.map(shard, range(f.threads)))
-        counts = [np.diff(ends, prepend=0) for _, ends, _ in parts]
+        counts = [_counts(ends) for _, ends, _ in parts]
         message = np.concatenate([np.repeat(np.arange(n), count) for count in counts])
         codes = np.concatenate([codes for codes, _, _ in parts])
         order = np.argsort(message, kind="stable")
@@ -480,6 +485,13 @@ class Replay:
             rules[j] = (track.first_effect, len(track.effects), len(conditions), len(track.clauses))
             conditions += track.clauses
         return rules, np.array(conditions, np.int32).reshape(-1, 2)
+
+
+def _counts(ends: NDArray[np.int64]) -> NDArray[np.int64]:
+    """Lengths of the runs that end at ``ends``."""
+    counts = ends.copy()
+    counts[1:] -= ends[:-1]
+    return counts
 
 
 def _is_open(kind: Any) -> bool:

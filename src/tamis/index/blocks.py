@@ -85,7 +85,7 @@ class BlocksIndex:
 
     def __init__(self) -> None:
         self.bundle = empty_blocks(1, np.zeros(1, np.int32), np.full((1, 255), np.inf), np.ones(1), 1)
-        self._built = self._shut = 0
+        self._built = self._shut = self._next_look = 0
         self._since = self.bundle.count.copy()
 
     def build(self, ids: Ids, world: World, attributes: int) -> None:
@@ -102,6 +102,7 @@ class BlocksIndex:
         self._built = len(ids)
         self._shut = int(np.count_nonzero(world.clauses.meta[ids, FLAGS] & CLOSED))
         self._since = self.bundle.count.copy()
+        self._next_look = int(self._since[ESCALATIONS]) + max(64, self._shut // 2)
 
     def worn(self) -> bool:
         """Whether a new build would pay: the clauses have left the order they were clustered in.
@@ -109,14 +110,17 @@ class BlocksIndex:
         So it is when most had no value at build time (profiles first, contexts later), or when after many moves a
         message still meets a good part of all chunks.
         """
-        entries = int(self.bundle.count[N_ENTRIES])
-        past = self.bundle.count - self._since
-        if entries < 64:
+        moves = self.bundle.count[ESCALATIONS]
+        if moves < self._next_look:
             return False
+        entries = int(self.bundle.count[N_ENTRIES])
+        self._next_look = int(moves) + max(64, entries // 8)
+        past = self.bundle.count - self._since
         if self._shut > entries // 4 and past[ESCALATIONS] > self._shut // 2:
             return True
         chunks = int(self.bundle.count[kernel.N_BLOCKS]) * kernel.CHUNKS
-        return bool(past[ESCALATIONS] > 2 * entries and past[kernel.CHUNKS_MET] > 0.25 * chunks * max(64, past[PROBES]))
+        met = past[kernel.CHUNKS_MET] / max(64, past[PROBES])
+        return bool(past[ESCALATIONS] > 2 * entries and met > 0.25 * chunks)
 
     def insert(self, ids: Ids, world: World, attributes: int) -> bool:
         present = int(self.bundle.count[N_ENTRIES])

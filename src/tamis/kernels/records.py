@@ -32,9 +32,11 @@ class Record:
 
     FIELDS: ClassVar[dict[str, Any]] = {}
     numba_type: ClassVar[RecordType]
+    _numba_type_: ClassVar[RecordType]
 
     def __init_subclass__(cls) -> None:
         cls.numba_type = RecordType(cls)
+        cls._numba_type_ = cls.numba_type  # the name by which Numba's dispatcher finds it fastest
 
     def __init__(self, *arrays: Any, **fields: Any) -> None:
         fields.update(zip(self.FIELDS, arrays, strict=False))
@@ -66,8 +68,13 @@ class Record:
     @classmethod
     def current(cls, known: Self | None, *arrays: Any) -> Self:
         """The known record if it has exactly these arrays, else a new one."""
-        if known is not None and all(getattr(known, n) is a for n, a in zip(cls.FIELDS, arrays, strict=True)):
-            return known
+        if known is not None:
+            fields = known.__dict__
+            for name, array in zip(cls.FIELDS, arrays, strict=True):
+                if fields[name] is not array:
+                    break
+            else:
+                return known
         return cls(*arrays)
 
 
