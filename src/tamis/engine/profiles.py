@@ -46,25 +46,30 @@ class ProfileStore:
 
     def add(
         self,
-        number: int,
-        shape: Shape,
-        shared_effects: int,
         codes: NDArray[np.int32],
         contexts: NDArray[np.int32],
-        constants: NDArray[np.float64],
         order: NDArray[np.int64],
+        numbers: NDArray[np.int32] | int,
+        templates: NDArray[np.int32],
+        constants: NDArray[np.float64],
+        shape: Shape | None = None,
+        shared_effects: int = 0,
     ) -> NDArray[np.int32]:
-        """Profiles ``codes`` of shape ``number``; returns their clauses, which are not indexed or linked yet."""
-        n, width, many = len(codes), shape.width, len(shape.templates)
+        """Profiles ``codes`` with templates [profile, clause] and constants [profile, width] of shapes ``numbers``.
+
+        ``shape`` is the one shape of all of them if it has effects. Returns the clauses, neither indexed nor linked.
+        """
+        n, many = templates.shape
+        effects = () if shape is None else shape.effect_codes
         self.row = with_room(self.row, len(self.ids), -1)
         self.order = with_room(self.order, len(self.ids))
         self.seen = with_room(self.seen, len(self.ids), -1)
-        own = self._place_constants(constants, n, width)
+        own = self._place_constants(constants, n, constants.shape[1])
         clauses = self._take_clauses(n * many).reshape(n, many)
-        flags = b.LIVE | (b.HAS_SIBLING if many > 1 else 0) | (b.HAS_EFFECT if shape.effects else 0)
-        for j, template in enumerate(shape.templates):
+        flags = b.LIVE | (b.HAS_SIBLING if many > 1 else 0) | (b.HAS_EFFECT if effects else 0)
+        for j in range(many):
             rows = clauses[:, j]
-            self.meta[rows, b.TEMPLATE] = template
+            self.meta[rows, b.TEMPLATE] = templates[:, j]
             self.meta[rows, b.CONTEXT] = contexts
             self.meta[rows, b.PROFILE] = codes
             self.meta[rows, b.CONSTANTS] = own
@@ -74,11 +79,10 @@ class ProfileStore:
             self.meta[rows, b.FLAGS] = flags
         # A profile that can never match has no clause; -2 tells it from a code without a profile.
         self.row[codes, b.FIRST_CLAUSE] = clauses[:, 0] if many else -2
-        self.row[codes, b.SHAPE] = number
-        self.row[codes, b.EFFECTS] = len(shape.effects)
-        self.row[codes, b.EFFECT] = (
-            self._place_effects(shape.effect_codes, own) if shape.own_effects else shared_effects
-        )
+        self.row[codes, b.SHAPE] = numbers
+        self.row[codes, b.EFFECTS] = len(effects)
+        own_effects = shape is not None and shape.own_effects
+        self.row[codes, b.EFFECT] = self._place_effects(effects, own) if own_effects else shared_effects
         self.order[codes] = order
         self.seen[codes] = -1
         self.count += n

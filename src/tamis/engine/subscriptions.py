@@ -57,6 +57,7 @@ class Subscriptions:
         self.shapes: list[Shape] = []
         self._shared_effects: list[int] = []
         self._needs_context: list[bool] = []
+        self._plain: list[bool] = []
         self._numbers: dict[Any, int] = {}
         self._texts = Shapes()
         self._waiting: list[_Waiting] = []
@@ -95,6 +96,15 @@ class Subscriptions:
         self, id: Id, profile: Any, context: int | None, on_match: Any, key: Any, tree: t.Condition | None, values: Any
     ) -> int:
         """The long way, with every check: for the first profile of a shape, and where an error is due."""
+        kinds = {f"#{i}": _KINDS[type(value)] for i, value in enumerate(values)}
+        if tree is not None and on_match is None and self._is_ready(tree, context is not None):
+            # The lifted tree will do; what is wrong with it is told better by the long way below.
+            try:
+                normal_form(tree, MAX_CLAUSES)
+                self._schema.admit(tree, (), id, kinds)
+                return self._number(key, tree, Profile(tree), kinds, frozenset())
+            except ProfileError:
+                pass
         read = read_profile(profile, on_match, id)
         read.ready(id, context is not None)
         try:
@@ -104,10 +114,18 @@ class Subscriptions:
             raise
         read.admit(self._schema, id)
         condition = read.condition if tree is None else tree
-        kinds = {f"#{i}": _KINDS[type(value)] for i, value in enumerate(values)}
         if key is None:
             key = (condition, read.effects)
         return self._number(key, condition, read, kinds, frozenset())
+
+    def _is_ready(self, tree: t.Condition, has_context: bool) -> bool:
+        """Whether a lifted tree has no parameters of its own, and no use for a context that it has not got."""
+        for node in t.walk(tree):
+            if isinstance(node, t.Context) and not has_context:
+                return False
+            if isinstance(node, t.Parameter) and not node.name.startswith("#"):
+                return False
+        return True
 
     def _number(self, key: Any, condition: t.Condition, read: Profile, kinds: Mapping[str, Kind], wide: Any) -> int:
         number = self._numbers.get(key)
@@ -123,6 +141,8 @@ class Subscriptions:
         self.shapes.append(shape)
         uses = any(isinstance(node, t.Context) for node in t.walk(shape.condition)) or bool(shape.effects)
         self._needs_context.append(uses)
+        plain = len(shape.templates) == 1 and not (shape.effects or shape.computed or shape.wide)
+        self._plain.append(plain and shape.parameters == tuple(f"#{i}" for i in range(len(shape.parameters))))
         if shared_effects is None:
             shared_effects = 0 if shape.own_effects else self._profiles.place_effects(shape.effect_codes)
         self._shared_effects.append(shared_effects)
@@ -244,8 +264,15 @@ class Subscriptions:
             keep = _last_of_each(codes)
             replaced += [int(code) for code in codes[keep] if self._profiles.alive(int(code))]
             groups: dict[int, list[int]] = {}
+            plain: dict[int, list[int]] = {}
             for i in keep.tolist():
-                groups.setdefault(waiting[i].shape, []).append(i)
+                number, values = waiting[i].shape, waiting[i].values
+                if self._plain[number]:
+                    plain.setdefault(len(values), []).append(i)
+                else:
+                    groups.setdefault(number, []).append(i)
+            for width, members in plain.items():
+                adds.append(self._plain_adder(width, members, waiting, codes, order))
             for number, members in groups.items():
                 at = np.array(members)
                 contexts = np.array([waiting[i].context for i in members], np.int32)
@@ -267,7 +294,28 @@ class Subscriptions:
 
         def add() -> NDArray[np.int32]:
             constants = self._compiler.constants(shape, columns)
-            return self._profiles.add(number, shape, self._shared_effects[number], codes, contexts, constants, order)
+            if len(constants) != len(codes):
+                constants = np.broadcast_to(constants, (len(codes), shape.width))
+            templates = np.broadcast_to(np.array(shape.templates, np.int32), (len(codes), len(shape.templates)))
+            shared = self._shared_effects[number]
+            return self._profiles.add(codes, contexts, order, number, templates, constants, shape, shared)
+
+        return add
+
+    def _plain_adder(self, width: int, members: list[int], waiting: Any, codes: Any, order: Any) -> Add:
+        """Profiles of many shapes at once: one clause each, constants as they are, no effects."""
+
+        def add() -> NDArray[np.int32]:
+            intern, shapes = self._compiler.values.texts.intern, self.shapes
+            rows = [waiting[i] for i in members]
+            constants = np.array(
+                [[intern(v) if type(v) is str else v for v in row.values] for row in rows], np.float64
+            ).reshape(len(rows), width)
+            numbers = np.array([row.shape for row in rows], np.int32)
+            templates = np.array([shapes[row.shape].templates for row in rows], np.int32)
+            contexts = np.array([row.context for row in rows], np.int32)
+            at = np.array(members)
+            return self._profiles.add(codes[at], contexts, order[at], numbers, templates, constants)
 
         return add
 

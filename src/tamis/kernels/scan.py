@@ -11,7 +11,6 @@ import math
 
 import numpy as np
 
-from .blocks import pin
 from .bundles import (
     ATTRIBUTE,
     CANDIDATES,
@@ -40,6 +39,7 @@ from .bundles import (
     TEMPLATE,
     TRAITS,
 )
+from .cells import pin
 from .jit import bare, inlined
 from .postfilter import holds, interval, satisfiable
 from .simd import prefetch
