@@ -178,7 +178,8 @@ def test_csv_cells_take_the_kind_that_profiles_need(folder: Path) -> None:
         "9,3,,,,\n"
     )
     done = tamis("match", "-p", "p.tamis", "-m", "m.csv", "--rejected", "bad.csv", cwd=folder)
-    assert matches(done) == [(0, "zip"), (0, "flag"), (0, "time"), (0, "has"), (0, "any"), (1, "number"), (4, "number")]
+    first = [(0, "any"), (0, "flag"), (0, "has"), (0, "time"), (0, "zip")]
+    assert sorted(matches(done)) == [*first, (1, "number"), (4, "number")]
     bad = list(csv.DictReader(io.StringIO((folder / "bad.csv").read_text())))
     assert sorted(row["place"] for row in bad) == ["row 3", "row 4"]
     assert {row["source"] for row in bad} == {"message"}
