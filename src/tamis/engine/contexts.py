@@ -20,7 +20,6 @@ class ContextStore:
     def __init__(self) -> None:
         self.names = StringTable()
         self.bundle = _empty(8, 8)
-        self.wide = False
 
     def __len__(self) -> int:
         return len(self.names)
