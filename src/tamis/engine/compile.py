@@ -23,6 +23,7 @@ from typing import Any, TypeGuard
 import numpy as np
 from numpy.typing import NDArray
 
+from tamis.index.growth import with_room
 from tamis.kernels import bundles as b
 from tamis.kernels import program as p
 from tamis.model import tree as t
@@ -31,7 +32,6 @@ from tamis.model.schema import Schema, context_name
 from tamis.model.values import NUMBER, TEXT, TIME, Kind
 from tamis.model.values import normalise as normalise_value
 
-from .growth import with_room
 from .values import ValueStore
 
 MAX_CLAUSES = 64

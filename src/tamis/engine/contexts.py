@@ -8,9 +8,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from tamis.index.growth import with_room
 from tamis.kernels.bundles import ABSENT, Contexts
 
-from .growth import with_room
 from .strings import StringTable
 
 

@@ -8,10 +8,10 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from tamis.index.growth import with_room
 from tamis.kernels import bundles as b
 
 from .compile import Shape
-from .growth import with_room
 from .strings import StringTable
 
 

@@ -9,9 +9,8 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
+from tamis.index.growth import with_room
 from tamis.kernels import strings as kernel
-
-from .growth import with_room
 
 Bytes = tuple[NDArray[np.uint8], NDArray[np.int64]]
 # An integer id is stored as this byte, which no UTF-8 text contains, and its eight bytes.

@@ -16,13 +16,13 @@ import numpy as np
 import re2
 from numpy.typing import NDArray
 
+from tamis.index.growth import with_room
 from tamis.kernels.bundles import ABSENT
 from tamis.kernels.bundles import Values as Bundle
 from tamis.kernels.program import add_verdict, forget_verdict
 from tamis.model.language import compile_regex
 from tamis.model.values import BOOLEAN, TEXT, TIME, Kind, Value, from_microseconds, to_microseconds
 
-from .growth import with_room
 from .strings import StringTable
 
 WIDE = 1 << 53

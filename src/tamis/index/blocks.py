@@ -17,11 +17,13 @@ from tamis.kernels.bundles import (
     FLAGS,
     N_ENTRIES,
     PROBES,
+    TEMPLATE,
     UPDATES,
     Blocks,
     World,
 )
 
+from .growth import with_room
 from .protocol import Ids
 from .slots import MAX_SLOTS, choose_slots
 
@@ -32,11 +34,27 @@ BROKEN = {
     4: "a live clause has a place that counts as free",
     5: "a clause that could match is shut, or one that cannot is open and not postfiltered",
     6: "k(i) is not in K(i): the range of an entry lacks values of its interval",
-    7: "an entry that is not loose has an inexact range",
+    7: "the range of an entry is wider than the margin of its line",
     8: "a constrained slot is not marked as used in its block",
     9: "the zone of a chunk lacks part of an entry",
     10: "the box of a block lacks part of an entry",
+    11: "the core of a chunk reaches beyond an entry",
 }
+# Arrays whose size does not depend on the number of blocks.
+KEPT = (
+    "routes",
+    "route",
+    "cuts",
+    "passing",
+    "slack",
+    "grain",
+    "seen",
+    "slot_attribute",
+    "attribute_slot",
+    "count",
+    "scratch",
+    "growth",
+)
 
 
 def empty_blocks(
@@ -53,16 +71,23 @@ def empty_blocks(
     return Blocks(
         lines=np.zeros(chunks * n * kernel.LINE, np.uint8),
         zones=np.zeros(blocks * n * kernel.LINE, np.uint8),
+        cores=np.zeros(blocks * n * kernel.LINE, np.uint8),
         boxes=np.zeros((blocks + 31) // 32 * n * kernel.LINE, np.uint8),
-        masks=np.zeros((chunks, 4), np.uint32),
+        masks=np.zeros((chunks, kernel.MASKS), np.uint32),
         summary=np.zeros(blocks, np.uint32),
         clause=np.zeros(blocks * kernel.BLOCK, np.int32),
         profile=np.zeros(blocks * kernel.BLOCK, np.int32),
         base=np.zeros((blocks, n)),
         scale=np.ones((blocks, n)),
+        width=np.ones((blocks, n)),
         used=np.zeros(blocks, np.uint64),
+        margin=np.zeros(chunks * n, np.uint8),
         debt=np.full(chunks, kernel.CLEAN, np.int32),
-        heat=np.zeros(chunks, np.uint8),
+        slack=np.zeros(n),
+        grain=np.ones(n),
+        routes=np.zeros((0, 2), np.uint64),
+        route=np.zeros((0, 2), np.int32),
+        seen=np.zeros((n + 1, kernel.SEEN)),
         cuts=cuts,
         passing=passing,
         node=node,
@@ -85,7 +110,7 @@ class BlocksIndex:
 
     def __init__(self) -> None:
         self.bundle = empty_blocks(1, np.zeros(1, np.int32), np.full((1, 255), np.inf), np.ones(1), 1)
-        self._built = self._shut = self._next_look = 0
+        self._built = self._shut = self._next_look = self._routed = 0
         self._since = self.bundle.count.copy()
 
     def build(self, ids: Ids, world: World, attributes: int) -> None:
@@ -94,10 +119,13 @@ class BlocksIndex:
         counts = self.bundle.count
         while True:
             self.bundle = empty_blocks(room, slots, cuts, passing, attributes)
+            self._routed = 0
+            self._know_templates(ids, world)
             # An index without entries still has its first, empty block.
             if kernel.build(self.bundle, ids, world):
                 break
             room *= 2
+        self.bundle.grain[:] = np.median(self.bundle.width[: self.bundle.count[kernel.N_BLOCKS]], axis=0)
         self.bundle.count[PROBES : kernel.N_BLOCKS] = counts[PROBES : kernel.N_BLOCKS]
         self._built = len(ids)
         self._shut = int(np.count_nonzero(world.clauses.meta[ids, FLAGS] & CLOSED))
@@ -130,6 +158,7 @@ class BlocksIndex:
         slots = len(self.bundle.slot_attribute)
         if slots < MAX_SLOTS and kernel.needs_slots(self.bundle, ids, world):
             return False
+        self._know_templates(ids, world)
         done = 0
         while True:
             done = kernel.insert(self.bundle, ids, done, world)
@@ -162,18 +191,17 @@ class BlocksIndex:
             "postfiltered": int(count[CANDIDATES]),
             "false_positives": int(count[FALSE_POSITIVES]),
             "escalations": int(count[ESCALATIONS]),
-            "loosened": int(count[kernel.LOOSENED]),
             "deescalations": int(count[kernel.DEESCALATIONS]),
             "moves": int(count[kernel.MOVES]),
             "splits": int(count[kernel.SPLITS]),
         }
 
     def arrays(self) -> dict[str, NDArray[Any]]:
-        return {**self.bundle.asdict(), "built": np.array([self._built])}
+        return {**self.bundle.asdict(), "built": np.array([self._built, self._routed])}
 
     def adopt(self, arrays: dict[str, NDArray[Any]]) -> None:
         self.bundle = Blocks(**{name: arrays[name] for name in Blocks.FIELDS})
-        self._built = int(arrays["built"][0])
+        self._built, self._routed = (int(n) for n in arrays["built"])
         self._since = self.bundle.count.copy()
 
     def _know_attributes(self, attributes: int) -> None:
@@ -182,14 +210,25 @@ class BlocksIndex:
             longer = np.concatenate([self.bundle.attribute_slot, np.full(missing, -1, np.int32)])
             self.bundle = self.bundle.replace(attribute_slot=longer)
 
+    def _know_templates(self, ids: Ids, world: World) -> None:
+        """Find the routes of templates that have come since the last time; rows behind those in use are still empty."""
+        known, templates = self._routed, int(world.clauses.meta[ids, TEMPLATE].max(initial=-1)) + 1
+        if known < templates:
+            self.bundle = self.bundle.replace(
+                routes=with_room(self.bundle.routes, templates),
+                route=with_room(self.bundle.route, len(world.templates.predicate)),
+            )
+            kernel.find_routes(self.bundle, known, templates, world)
+            self._routed = templates
+
     def _grow(self) -> None:
         """Half as many blocks again; everything keeps its place."""
         old = self.bundle
         room = len(old.used) * 3 // 2 + 2
         new = empty_blocks(room, old.slot_attribute, old.cuts, old.passing, len(old.attribute_slot))
         for name in Blocks.FIELDS:
-            if name in ("cuts", "passing", "slot_attribute", "attribute_slot", "count", "scratch", "growth"):
+            if name in KEPT:
                 continue
             source = getattr(old, name)
             getattr(new, name)[: len(source)] = source
-        self.bundle = new.replace(attribute_slot=old.attribute_slot, count=old.count)
+        self.bundle = new.replace(**{name: getattr(old, name) for name in KEPT})

@@ -12,58 +12,47 @@ from .bundles import (
     COMPLEX,
     CONSTANTS,
     CONTEXT,
-    CTX,
-    CTX_PLUS,
     DEPENDS_HIGH,
     DEPENDS_LOW,
     ESCALATIONS,
     FIRST_PREDICATE,
     FLAGS,
     GATE_LENGTH,
-    HIGH,
-    HIGH_CONST,
-    HIGH_CTX,
-    LOW,
-    LOW_CONST,
-    LOW_CTX,
     META_COLUMNS,
     N_ENTRIES,
-    NONE,
     PLACE,
     PREDICATES,
     TEMPLATE,
     TRAITS,
 )
 from .cells import (
+    BY_CONTEXT,
     CHUNK,
     CHUNKS,
     CLEAN,
     DEESCALATIONS,
-    HEAT,
     LEAF,
     LINE,
-    LOOSE,
-    LOOSENED,
     MOVES,
     ONE,
     OPEN,
-    SLACK,
     TAKEN,
-    WARM,
-    cell,
     cells_of,
-    exact_reach,
+    fit,
     global_cell,
+    moves,
     pin,
     read_entry,
+    routed,
     set_bit,
+    shrink_core,
     touch,
     widen,
     write_entry,
 )
 from .cluster import home_of, put, remove, roomiest_fit
 from .jit import bare
-from .postfilter import bound, constant, interval, satisfiable
+from .postfilter import interval, satisfiable
 from .simd import lowest_bit, prefetch
 
 
@@ -89,121 +78,141 @@ def announce(ix, place, a):
             s = t
     prefetch(ix.lines, (chunk * slots + s) * LINE)
     prefetch(ix.zones, ((chunk >> 5) * slots + s) * LINE)
-    prefetch(ix.heat, chunk)
+    prefetch(ix.cores, ((chunk >> 5) * slots + s) * LINE)
+    prefetch(ix.margin, chunk * slots + s)
     prefetch(ix.base, (chunk >> 5) * slots)
     prefetch(ix.scale, (chunk >> 5) * slots)
 
 
 @bare
-def escalate(ix, k, a, v, old_low, old_high, world):
+def escalate(ix, k, a, v, world):
     """Context attribute ``a`` of clause ``k`` became ``v`` outside its safe range; returns the new safe range."""
-    meta = world.clauses.meta
+    meta, pred = world.clauses.meta, world.templates.predicate
     row, r = world.templates.row, world.clauses.meta[k, TEMPLATE]
-    c, own = np.int64(meta[k, CONTEXT]), np.int64(meta[k, CONSTANTS])
-    place = np.int64(meta[k, PLACE])
+    own, place = np.int64(meta[k, CONSTANTS]), np.int64(meta[k, PLACE])
     nothing = (np.float32(np.inf), np.float32(-np.inf))
     if place < 0:
         return nothing
     chunk, t = place >> 5, place & 31
     b, ch = chunk >> 5, chunk & 31
-    slots = ix.slot_attribute.shape[0]
     ix.count[ESCALATIONS] += 1
+    if a < 64 and not (meta[k, FLAGS] & CLOSED or math.isnan(v)):
+        p = routed(ix, r, BY_CONTEXT, a, row[r, FIRST_PREDICATE])
+        if p >= 0:
+            return fit(ix, p, a, v, ix.slack[ix.attribute_slot[pred[p, ATTRIBUTE]]], own, b, ch, t, world)
     if row[r, GATE_LENGTH] > 0 or meta[k, FLAGS] & CLOSED or math.isnan(v):
         is_open = satisfiable(k, world)
-        was_open = (meta[k, FLAGS] & CLOSED) == 0
         if not is_open:
             _close(ix, k, chunk, t, world)
             return nothing
-        if not was_open:
+        if meta[k, FLAGS] & CLOSED:
             read_entry(ix, k, world)
             write_entry(ix, k, b, ch, t, world)
             return nothing
-    if ix.heat[chunk] < 255:
-        ix.heat[chunk] += np.uint8(1)
-    slack = 0.0
-    if ix.heat[chunk] > WARM:
-        reach = 0.0
-        if old_low <= old_high:
-            reach = 0.5 * (np.float64(old_high) - np.float64(old_low))
-            step = max(np.float64(old_low) - v, v - np.float64(old_high))
-        else:
-            step = 1e-3 * abs(v)
-        slack = 2.0 * (reach + step)
     low, high = np.float32(-np.inf), np.float32(np.inf)
     for p in range(row[r, FIRST_PREDICATE], row[r, FIRST_PREDICATE] + row[r, PREDICATES]):
-        pred = world.templates.predicate
-        traits = pred[p, TRAITS]
-        s = ix.attribute_slot[pred[p, ATTRIBUTE]]
-        if traits & COMPLEX:
+        if pred[p, TRAITS] & COMPLEX:
             low, high = nothing
-            if s < 0:
-                continue  # such a clause is always postfiltered
-            sides, lo, hi = interval(k, np.int64(pred[p, ATTRIBUTE]), world)
-            if math.isnan(lo):
+            if not _recompute(ix, k, p, b, ch, t, world):
                 _close(ix, k, chunk, t, world)
                 return nothing
-            ql, qh = cells_of(ix, b, s, sides, lo, hi)
-            at = (chunk * slots + s) * LINE + t
-            ix.lines[at], ix.lines[at + CHUNK] = ql, qh
-            if widen(ix, b, ch, s, ql, qh, lo, hi):
-                touch(ix, chunk)
-            continue
-        if s < 0:
-            continue
-        moves_low = (pred[p, LOW] == CTX or pred[p, LOW] == CTX_PLUS) and pred[p, LOW_CTX] == a
-        moves_high = (pred[p, HIGH] == CTX or pred[p, HIGH] == CTX_PLUS) and pred[p, HIGH_CTX] == a
-        if not moves_low and not moves_high:
-            continue
-        base, scale = ix.base[b, s], ix.scale[b, s]
-        at = (chunk * slots + s) * LINE + t
-        u_low, u_high = v, v
-        # Ranges that let through much anyway (a share of bounds, not of messages) are not worth keeping up with.
-        wide = ix.passing[s] > 0.4
-        if slack > 0 and (wide or ix.heat[chunk] > HEAT):
-            if wide or ix.heat[chunk] == 255:
-                slack = np.inf
-            elif slack * scale > SLACK:
-                slack = SLACK / scale
-            lo32, hi32 = np.float32(v - slack), np.float32(v + slack)
-            if np.float64(lo32) <= v and v <= np.float64(hi32):
-                u_low, u_high = np.float64(lo32), np.float64(hi32)
-                low, high = max(low, lo32), min(high, hi32)
-                set_bit(ix.masks, chunk, LOOSE, t, True)
-                touch(ix, chunk)
-                ix.count[LOOSENED] += 1
-            else:
-                slack = 0.0
-        ql, qh = ix.lines[at], ix.lines[at + CHUNK]
-        y_low, y_high = -np.inf, np.inf
-        for side in range(2):
-            if not (moves_low if side == 0 else moves_high):
-                continue
-            off = 0.0
-            if (pred[p, LOW] if side == 0 else pred[p, HIGH]) == CTX_PLUS:
-                off = constant(pred[p, LOW_CONST] if side == 0 else pred[p, HIGH_CONST], own, world)
-            y = (u_low if side == 0 else u_high) + off
-            if side == 0:
-                ql, y_low = cell(y, base, scale), y
-            else:
-                qh, y_high = cell(y, base, scale), y
-            if u_low == u_high:
-                lo32, hi32 = exact_reach(y, off, base, scale)
-                low, high = max(low, lo32), min(high, hi32)
-        ix.lines[at], ix.lines[at + CHUNK] = ql, qh
-        if y_low == -np.inf and not moves_low and pred[p, LOW] != NONE:
-            y_low = bound(pred[p, LOW], pred[p, LOW_CTX], pred[p, LOW_CONST], c, own, world)
-        if y_high == np.inf and not moves_high and pred[p, HIGH] != NONE:
-            y_high = bound(pred[p, HIGH], pred[p, HIGH_CTX], pred[p, HIGH_CONST], c, own, world)
-        if widen(ix, b, ch, s, ql, qh, y_low, y_high):
-            touch(ix, chunk)
+        elif moves(pred, p, a):
+            s = ix.attribute_slot[pred[p, ATTRIBUTE]]
+            if s >= 0:
+                lo, hi = fit(ix, p, a, v, ix.slack[s], own, b, ch, t, world)
+                low, high = max(low, lo), min(high, hi)
     if row[r, GATE_LENGTH] > 0:
         return nothing
     return low, high
 
 
 @bare
+def _recompute(ix, k, p, b, ch, t, world):
+    """Write the range of a COMPLEX predicate as its context stands; False when it has no value."""
+    attribute = np.int64(world.templates.predicate[p, ATTRIBUTE])
+    s = np.int64(ix.attribute_slot[attribute])
+    if s < 0:
+        return True  # such a clause is always postfiltered
+    sides, low, high = interval(k, attribute, world)
+    if math.isnan(low):
+        return False
+    ql, qh = cells_of(ix, b, s, sides, low, high)
+    at = ((b * CHUNKS + ch) * ix.slot_attribute.shape[0] + s) * LINE + t
+    ix.lines[at], ix.lines[at + CHUNK] = ql, qh
+    shrink_core(ix, b, ch, s, ql, qh)
+    if widen(ix, b, ch, s, ql, qh, low, high):
+        touch(ix, b * CHUNKS + ch)
+    return True
+
+
+# -- how much slack: paper 000's policy question, answered by weighing what both sides cost -------------------------
+
+# Costs in postfilter tests (about 30 ns).
+ESCALATION = 5.0
+SAMPLE = 64  # one update in so many, and one message in MESSAGE_SAMPLE, are looked at closely
+MESSAGE_SAMPLE = 8
+# Columns of Blocks.seen, per slot: updates, sum of squared steps, doubts, entries found, sum of their lines' margins.
+# In the row behind the slots: messages, updates.
+MOVED, SQUARES, DOUBTED, FOUND, MARGINS = range(5)
+SEEN = 5
+MEMORY = 512.0  # messages after which what was seen counts half
+
+
+@bare
+def observe(ix, c, a, v, old, world):
+    """Take note of one update in ``SAMPLE``: which slots it moves, and how far."""
+    slots = ix.slot_attribute.shape[0]
+    pred, row = world.templates.predicate, world.templates.row
+    seen = ix.seen
+    seen[slots, 1] += SAMPLE
+    k = np.int64(world.contexts.head[c])
+    step = v - old
+    if k >= 0 and math.isfinite(step):
+        r = world.clauses.meta[k, TEMPLATE]
+        for p in range(row[r, FIRST_PREDICATE], row[r, FIRST_PREDICATE] + row[r, PREDICATES]):
+            s = ix.attribute_slot[pred[p, ATTRIBUTE]]
+            if s >= 0 and moves(pred, p, a):
+                seen[s, MOVED] += SAMPLE
+                seen[s, SQUARES] += SAMPLE * step * step
+    if np.int64(seen[slots, 1]) % (SAMPLE * 128) == 0:
+        adapt(ix)
+
+
+@bare
+def adapt(ix):
+    """Give every slot the slack that would have cost least so far.
+
+    With slack x an update escalates with probability ~ 1 / (1 + x^2 / mean squared step): a random walk leaves a range
+    in the square of its width. The ends of an entry are in doubt over 2 x and a cell each, so doubts are linear in x.
+    """
+    slots = ix.slot_attribute.shape[0]
+    seen = ix.seen
+    for s in range(slots):
+        updates = seen[s, MOVED]
+        if updates == 0.0:
+            ix.slack[s] = 0.0 if seen[slots, 0] > 0.0 else ix.slack[s]
+            continue
+        square = seen[s, SQUARES] / updates + 1e-300
+        grain = ix.grain[s]
+        margin = seen[s, MARGINS] / max(1.0, seen[s, FOUND])
+        doubts = seen[s, DOUBTED] / (1.0 + margin)  # per cell of margin
+        best, cost = np.inf, min(doubts * 253.0, seen[s, FOUND] / ix.passing[s])
+        x = 126.0 * grain
+        while x >= 0.0:
+            price = updates * ESCALATION / (1.0 + x * x / square) + doubts * (1.0 + 2.0 * x / grain)
+            if price < cost:
+                best, cost = x, price
+            x = 0.5 * x if x > 0.25 * grain else x - 1.0 if x == 0.0 else 0.0
+        ix.slack[s] = best
+    if seen[slots, 0] >= MEMORY or (seen[slots, 0] >= 8.0 and seen[slots, 1] > 4e6):
+        for s in range(slots + 1):
+            for i in range(SEEN):
+                seen[s, i] *= 0.5
+
+
+@bare
 def _tighten(ix, b, ch):
-    """Recompute the zone of a chunk from its entries, and the box of its block from the zones."""
+    """Recompute the zone and the core of a chunk from its entries, and the box of its block from the zones."""
     slots = ix.slot_attribute.shape[0]
     chunk = b * CHUNKS + ch
     taken = ix.masks[chunk, TAKEN]
@@ -212,10 +221,18 @@ def _tighten(ix, b, ch):
             continue
         at = (chunk * slots + s) * LINE
         ql, qh = np.uint8(255), np.uint8(0)
+        core_low, core_high = np.uint8(0), np.uint8(255)
+        is_open = ix.masks[chunk, OPEN]
         for t in range(CHUNK):
             if taken >> np.uint32(t) & ONE:
-                ql, qh = min(ql, ix.lines[at + t]), max(qh, ix.lines[at + CHUNK + t])
+                low, high = ix.lines[at + t], ix.lines[at + CHUNK + t]
+                ql, qh = min(ql, low), max(qh, high)
+                if is_open >> np.uint32(t) & ONE:
+                    core_low, core_high = max(core_low, low), min(core_high, high)
         zone = (b * slots + s) * LINE
+        wide = np.int64(ix.margin[chunk * slots + s])
+        ix.cores[zone + ch] = min(255, core_low + wide)
+        ix.cores[zone + CHUNKS + ch] = max(0, np.int64(core_high) - wide)
         shrank = ql > ix.zones[zone + ch] or qh < ix.zones[zone + CHUNKS + ch]
         ix.zones[zone + ch], ix.zones[zone + CHUNKS + ch] = ql, qh
         if not shrank:
@@ -226,16 +243,16 @@ def _tighten(ix, b, ch):
         box = ((b >> 5) * slots + s) * LINE + (b & 31)
         # Back from cells to doubles, a cell further out; the end cells hold everything beyond, they cannot shrink.
         if zl > 1 and zl <= 253:
-            low = ix.base[b, s] + (np.float64(zl) - 3.0) / ix.scale[b, s]
+            low = ix.base[b, s] + (np.float64(zl) - 3.0) * ix.width[b, s]
             ix.boxes[box] = max(ix.boxes[box], global_cell(ix.cuts, s, low))
         if zh < 253 and zh > 0:
-            high = ix.base[b, s] + np.float64(zh) / ix.scale[b, s]
+            high = ix.base[b, s] + np.float64(zh) * ix.width[b, s]
             ix.boxes[box + 32] = min(ix.boxes[box + 32], global_cell(ix.cuts, s, high))
 
 
 @bare
 def deescalate(ix, chunk, world):
-    """Make a chunk exact and tight again; entries whose home is another block with room move there."""
+    """Make a chunk as tight as its slots' slack allows; entries whose home is another block with room move there."""
     b, ch = chunk >> 5, chunk & 31
     ix.count[DEESCALATIONS] += 1
     meta, contexts = world.clauses.meta, world.contexts
@@ -252,6 +269,9 @@ def deescalate(ix, chunk, world):
                 for a in range(0, columns, 8):
                     prefetch(contexts.value, at + a)
                     prefetch(contexts.safe, (at + a) * 2)
+    slots = ix.slot_attribute.shape[0]
+    for s in range(slots):
+        ix.margin[chunk * slots + s] = 0
     taken = ix.masks[chunk, TAKEN]
     while taken != 0:
         t = lowest_bit(taken)
@@ -268,4 +288,3 @@ def deescalate(ix, chunk, world):
             write_entry(ix, k, b, ch, t, world)
     _tighten(ix, b, ch)
     ix.debt[chunk] = CLEAN
-    ix.heat[chunk] = 0

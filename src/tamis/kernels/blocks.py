@@ -5,6 +5,7 @@ Layout. An *entry* is one clause: a range of byte cells per *slot* (an indexed a
 
     boxes   line (block // 32, slot)    the box of every block, in global cells (``cuts``, quantiles)
     zones   line (block, slot)          the box of every chunk of a block, in the block's own cells
+    cores   line (block, slot)          the cells strictly inside all entries of every chunk of a block
     lines   line (block, chunk, slot)   the range of every entry of a chunk, in the block's own cells
 
 A cell function maps doubles to 1..253 and is monotone, so ``low <= x <= high`` implies the same of cells: no false
@@ -13,14 +14,16 @@ message that lacks the attribute. A block's own cells span its box, so few messa
 those strictly inside are matches without a look at the exact values.
 
 AGILE (paper 000). ``Contexts.safe`` holds for every context value the range in which all its entries stay valid:
-K(i). An update inside it is a plain store. One that leaves it *escalates*: the entry gets a new range, exact while its
-chunk is seldom updated, and with slack that doubles every time while updates outnumber probes (``heat``). An entry
-with slack is *loose*: it is always postfiltered. Scans in vain and postfiltering of loose entries are a chunk's
-``debt``; when it reaches the price of a *deescalation* the chunk is made exact and tight again and its strays go home.
+K(i). An update inside it is a plain store. One that leaves it *escalates*: the entry gets a new range, wider than its
+interval by the *slack* of the slot, and the value may move that far. The ``margin`` of a line says how many cells its
+ranges may be too wide: a message that lies deeper inside is a match all the same, one within the margin is in doubt and
+postfiltered. Slack saves escalations and costs doubts; :func:`tamis.kernels.agile.adapt` weighs the two, per slot, by
+what it has seen. Scans in vain, and doubts by margins that today's slack would not give, are a chunk's ``debt``; when
+it reaches the price of a *deescalation* the chunk is made tight again and its strays go home.
 
 Invariants (verified by :func:`check`): every range contains the cells of the entry's interval for all context values
-inside ``safe``; the range of an entry that is not loose equals those cells; zones contain their entries, boxes their
-zones; every live clause has one place.
+inside ``safe``, and is at either end at most ``margin`` cells wider; zones contain their entries, boxes their zones;
+every live clause has one place.
 
 Complexity for N entries: probe O(blocks / 32 + chunks met), update O(1) amortised, insert O(log N + chunks of a block),
 deescalate O(32 slots).
@@ -32,7 +35,7 @@ import math
 
 import numpy as np
 
-from .agile import announce, deescalate, escalate
+from .agile import DOUBTED, FOUND, MARGINS, MESSAGE_SAMPLE, SEEN, adapt, announce, deescalate, escalate, observe
 from .bundles import (
     ATTRIBUTE,
     CANDIDATES,
@@ -56,6 +59,7 @@ from .cells import (
     BLOCK,
     BLOCK_FILL,
     BLOCKS_MET,
+    BY_SLOT,
     CHUNK,
     CHUNKS,
     CHUNKS_MET,
@@ -66,8 +70,7 @@ from .cells import (
     FIXED,
     FULL,
     LINE,
-    LOOSE,
-    LOOSENED,
+    MASKS,
     MOVES,
     N_BLOCKS,
     ONE,
@@ -79,10 +82,12 @@ from .cells import (
     VAIN,
     cell,
     cells_of,
+    find_routes,
     global_cell,
+    routed,
 )
 from .cluster import build, insert, needs_slots, remove
-from .jit import bare
+from .jit import bare, kernel
 from .postfilter import holds, interval, predicate_holds, satisfiable
 from .simd import count_bits, covers, covers_strictly, lowest_bit, prefetch
 
@@ -97,31 +102,27 @@ __all__ = [
     "COUNTS",
     "DEESCALATIONS",
     "LINE",
-    "LOOSENED",
+    "MASKS",
     "MOVES",
     "N_BLOCKS",
+    "SEEN",
     "SPLITS",
     "announce",
     "build",
     "check",
     "deescalate",
     "escalate",
+    "find_routes",
     "insert",
     "needs_slots",
+    "observe",
     "probe",
     "remove",
 ]
 
 
-@bare
-def _edges(lines, at, t, q, slots):
-    """The slots on which a bound of entry ``t`` shares its cell with the message, as bits: all others are certain."""
-    found = np.uint64(0)
-    for s in range(slots):
-        line = at + s * LINE + t
-        if not (lines[line] < q[s] and q[s] < lines[line + CHUNK]):
-            found |= np.uint64(1) << np.uint64(s)
-    return found
+GROUP = 16  # blocks whose chunks are asked for together
+AHEAD = 16  # doubtful entries whose context is asked for before it is needed
 
 
 @bare
@@ -130,7 +131,16 @@ def _edges_hold(ix, k, m, edges, world):
     meta, pred = world.clauses.meta, world.templates.predicate
     row, r = world.templates.row, meta[k, TEMPLATE]
     c, own = np.int64(meta[k, CONTEXT]), np.int64(meta[k, CONSTANTS])
-    for p in range(row[r, FIRST_PREDICATE], row[r, FIRST_PREDICATE] + row[r, PREDICATES]):
+    first = np.int64(row[r, FIRST_PREDICATE])
+    if ix.routes[r, BY_SLOT]:
+        while edges:
+            s = count_bits((edges & (~edges + np.uint64(1))) - np.uint64(1))
+            edges &= edges - np.uint64(1)
+            p = routed(ix, r, BY_SLOT, s, first)
+            if p >= 0 and not predicate_holds(p, m, c, own, world):
+                return False
+        return True
+    for p in range(first, first + row[r, PREDICATES]):
         s = ix.attribute_slot[pred[p, ATTRIBUTE]]
         if edges >> np.uint64(s) & np.uint64(1) and not predicate_holds(p, m, c, own, world):
             return False
@@ -139,14 +149,19 @@ def _edges_hold(ix, k, m, edges, world):
 
 @bare
 def _postfilter(ix, m, n_doubts, doubts, edges, hits, n, special, world):
-    """Decide the doubtful entries; what they hang on is fetched a few entries ahead."""
+    """Decide the doubtful entries (places); what they hang on is fetched ahead, clause, then context."""
     meta, value, columns = world.clauses.meta, world.contexts.value, world.contexts.value.shape[1]
     n_special = failed = 0
-    for i in range(n_doubts):
-        if i + 8 < n_doubts:
-            c = np.int64(meta[doubts[i + 8], CONTEXT])
+    for i in range(-2 * AHEAD, n_doubts):
+        if i + 2 * AHEAD < n_doubts:
+            doubts[i + 2 * AHEAD] = ix.clause[doubts[i + 2 * AHEAD]]
+            prefetch(meta, np.int64(doubts[i + 2 * AHEAD]) * META_COLUMNS)
+        if i >= -AHEAD and i + AHEAD < n_doubts:
+            c = np.int64(meta[doubts[i + AHEAD], CONTEXT])
             if c >= 0:
                 prefetch(value, c * columns)
+        if i < 0:
+            continue
         k = np.int64(doubts[i])
         if not (_edges_hold(ix, k, m, edges[i], world) if edges[i] else holds(k, m, world)):
             failed += 1
@@ -166,11 +181,101 @@ def _owe(debt, chunk, amount, owed, n_owed):
     """Add to the debt of a chunk that may improve; when it is due the chunk is noted for deescalation."""
     if debt[chunk] >= 0:
         debt[chunk] += amount
-        if debt[chunk] >= 4 * DEBT and n_owed < owed.shape[0]:
+        if debt[chunk] >= DEBT and n_owed < owed.shape[0]:
             debt[chunk] = 0
             owed[n_owed] = chunk
             n_owed += 1
     return n_owed
+
+
+@kernel
+def scratch_for(slots, entries):
+    """Room that a probe works in: blocks met; chunks of a group of them; per block its slots and cells; slot masks."""
+    return (
+        np.empty(entries // BLOCK + 64, np.int32),
+        np.empty((GROUP * CHUNKS, 2), np.int32),
+        np.empty((GROUP, slots + 1), np.int64),
+        np.empty((GROUP + 1, 2, max(64, slots)), np.uint8),
+        np.empty(slots, np.uint32),
+    )
+
+
+@bare
+def _ask_for_block(ix, b):
+    """Prefetch what a look into a block will touch."""
+    slots = ix.slot_attribute.shape[0]
+    for s in range(slots):
+        prefetch(ix.zones, (b * slots + s) * LINE)
+        prefetch(ix.cores, (b * slots + s) * LINE)
+    for s in range(0, slots, 8):
+        prefetch(ix.base, b * slots + s)
+        prefetch(ix.scale, b * slots + s)
+
+
+@bare
+def _meet(ix, g, met):
+    """The blocks whose boxes contain a message (its global cells), into ``met``; returns how many."""
+    slots = ix.slot_attribute.shape[0]
+    n_met = 0
+    n_blocks = ix.count[N_BLOCKS]
+    for d in range((n_blocks + 31) >> 5):
+        alive = FULL
+        if n_blocks - d * 32 < 32:
+            alive = (ONE << np.uint32(n_blocks - d * 32)) - ONE
+        at = d * slots * LINE
+        for s in range(slots):
+            alive &= covers(ix.boxes, at, g[s], g[s])
+            if alive == 0:
+                break
+            at += LINE
+        while alive != 0:
+            met[n_met] = d * 32 + lowest_bit(alive)
+            alive &= alive - ONE
+            if n_met < GROUP:
+                _ask_for_block(ix, met[n_met])
+            n_met += 1
+    return n_met
+
+
+@bare
+def _look_into(ix, b, m, g, q, due, live, world):
+    """The message in a block's own cells ``q``; returns the chunks whose zones contain it.
+
+    ``live`` gets the slots to look at, and their number behind the last: on the others the message is in the core of
+    every such chunk. ``due`` gets the margin that today's slack would give.
+    """
+    slots = ix.slot_attribute.shape[0]
+    used, near, slack = ix.used[b], ix.summary[b], ix.slack
+    at = b * slots * LINE
+    for s in range(slots):
+        if not used >> np.uint64(s) & np.uint64(1):
+            continue
+        if g[s] == ABSENT_CELL:
+            q[s] = ABSENT_CELL
+        else:
+            q[s] = cell(world.messages.value[m, ix.slot_attribute[s]], ix.base[b, s], ix.scale[b, s])
+        near &= covers(ix.zones, at + s * LINE, q[s], q[s])
+        if near == 0:
+            return near
+    n_live = 0
+    for s in range(slots):
+        if used >> np.uint64(s) & np.uint64(1) and near & ~covers_strictly(ix.cores, at + s * LINE, q[s], q[s]):
+            live[n_live] = s
+            n_live += 1
+            due[s] = np.uint8(min(255.0, 2.0 * slack[s] * ix.scale[b, s] + 2.0)) if slack[s] > 0.0 else 0
+    live[slots] = n_live
+    # Chunks lie anywhere in memory: ask for all of them before the first is needed.
+    ahead = near
+    while ahead != 0:
+        chunk = b * CHUNKS + lowest_bit(ahead)
+        ahead &= ahead - ONE
+        for i in range(n_live):
+            prefetch(ix.lines, (chunk * slots + live[i]) * LINE)
+        prefetch(ix.profile, chunk * CHUNK)
+        prefetch(ix.profile, chunk * CHUNK + 16)
+        prefetch(ix.margin, chunk * slots)
+        prefetch(ix.masks, chunk * MASKS)
+    return near
 
 
 @bare
@@ -179,103 +284,106 @@ def probe(ix, m, world, hits, special, doubts, edges, owed, scratch):
 
     Writes profile codes to ``hits`` and clauses that hold but belong to a profile with other clauses or with effects
     to ``special``; chunks whose debt is due to ``owed``. Returns the three counts. ``doubts`` and ``edges`` are room
-    for entries to postfilter, ``scratch`` is two arrays uint8 [slots].
+    for entries to postfilter, ``scratch`` is room per slot.
     """
     slots = ix.slot_attribute.shape[0]
-    lines, zones, boxes, masks, profile = ix.lines, ix.zones, ix.boxes, ix.masks, ix.profile
-    heat, debt, base, scale, slot_attribute = ix.heat, ix.debt, ix.base, ix.scale, ix.slot_attribute
-    x_of, meta = world.messages.value, world.clauses.meta
-    g, q = scratch
+    lines, masks, profile, margin, debt = ix.lines, ix.masks, ix.profile, ix.margin, ix.debt
+    x_of, slot_attribute = world.messages.value, ix.slot_attribute
+    met, alive, lives, bytes_of, unsure = scratch
+    g = bytes_of[GROUP, 0]
     for s in range(slots):
         x = x_of[m, slot_attribute[s]]
         g[s] = ABSENT_CELL if math.isnan(x) else global_cell(ix.cuts, s, x)
     n = n_doubts = n_owed = 0
-    blocks_met = chunks_met = 0
-    n_blocks = ix.count[N_BLOCKS]
-    for d in range((n_blocks + 31) >> 5):
-        alive = FULL
-        if n_blocks - d * 32 < 32:
-            alive = (ONE << np.uint32(n_blocks - d * 32)) - ONE
-        at = d * slots * LINE
-        for s in range(slots):
-            alive &= covers(boxes, at, g[s])
-            if alive == 0:
-                break
-            at += LINE
-        while alive != 0:
-            b = d * 32 + lowest_bit(alive)
-            alive &= alive - ONE
-            used = ix.used[b]
-            near = ix.summary[b]
-            blocks_met += 1
-            at = b * slots * LINE
-            for s in range(slots):
-                if used >> np.uint64(s) & np.uint64(1):
-                    if g[s] == ABSENT_CELL:
-                        q[s] = ABSENT_CELL
-                    else:
-                        q[s] = cell(x_of[m, slot_attribute[s]], base[b, s], scale[b, s])
-                    near &= covers(zones, at + s * LINE, q[s])
-                    if near == 0:
-                        break
-                else:
-                    q[s] = np.uint8(128)
-            # Chunks lie anywhere in memory: ask for all of them before the first is needed.
-            ahead = near
-            while ahead != 0:
-                chunk = b * CHUNKS + lowest_bit(ahead)
-                ahead &= ahead - ONE
-                for s in range(min(slots, 4)):
-                    prefetch(lines, (chunk * slots + s) * LINE)
-                prefetch(profile, chunk * CHUNK)
-            while near != 0:
-                chunk = b * CHUNKS + lowest_bit(near)
-                near &= near - ONE
-                chunks_met += 1
-                found = masks[chunk, OPEN]
-                at = chunk * slots * LINE
-                for s in range(slots):
-                    found &= covers(lines, at + s * LINE, q[s])
-                    if found == 0:
-                        break
-                heat[chunk] = 0
-                if found == 0:
-                    n_owed = _owe(debt, chunk, VAIN, owed, n_owed)
-                    continue
-                place = chunk * CHUNK
-                doubtful = found & (masks[chunk, LOOSE] | masks[chunk, FIXED])
-                close = found & ~doubtful
-                if close != 0:
-                    certain = close
-                    for s in range(slots):
-                        certain &= covers_strictly(lines, at + s * LINE, q[s])
-                        if certain == 0:
-                            break
-                    close &= ~certain
-                    while certain != 0:
-                        hits[n] = profile[place + lowest_bit(certain)]
-                        n += 1
-                        certain &= certain - ONE
-                    while close != 0:
-                        t = lowest_bit(close)
-                        close &= close - ONE
-                        k = np.int64(ix.clause[place + t])
-                        prefetch(meta, k * META_COLUMNS)
-                        doubts[n_doubts], edges[n_doubts] = k, _edges(lines, at, t, q, slots)
-                        n_doubts += 1
-                if doubtful != 0:
-                    n_owed = _owe(debt, chunk, 4 * count_bits(doubtful & masks[chunk, LOOSE]), owed, n_owed)
-                    while doubtful != 0:
-                        k = np.int64(ix.clause[place + lowest_bit(doubtful)])
-                        doubtful &= doubtful - ONE
-                        prefetch(meta, k * META_COLUMNS)
-                        doubts[n_doubts], edges[n_doubts] = k, 0
-                        n_doubts += 1
     ix.count[PROBES] += 1
-    ix.count[BLOCKS_MET] += blocks_met
+    sampled = ix.count[PROBES] % MESSAGE_SAMPLE == 0
+    n_met = _meet(ix, g, met)
+    chunks_met = 0
+    for group in range(0, n_met, GROUP):
+        last = min(n_met, group + GROUP)
+        for i in range(last, min(n_met, last + GROUP)):
+            _ask_for_block(ix, met[i])
+        n_alive = 0
+        for i in range(group, last):
+            cells = bytes_of[i - group]
+            near = _look_into(ix, np.int64(met[i]), m, g, cells[0], cells[1], lives[i - group], world)
+            while near != 0:
+                alive[n_alive, 0], alive[n_alive, 1] = np.int64(met[i]) * CHUNKS + lowest_bit(near), i - group
+                n_alive += 1
+                near &= near - ONE
+        chunks_met += n_alive
+        for j in range(n_alive):
+            chunk, i = np.int64(alive[j, 0]), alive[j, 1]
+            live, q, due = lives[i], bytes_of[i, 0], bytes_of[i, 1]
+            n_live = live[slots]
+            found = masks[chunk, OPEN]
+            at = chunk * slots * LINE
+            for u in range(n_live):
+                found &= covers(lines, at + live[u] * LINE, q[live[u]], q[live[u]])
+                if found == 0:
+                    break
+            if found == 0:
+                n_owed = _owe(debt, chunk, VAIN, owed, n_owed)
+                continue
+            place = chunk * CHUNK
+            fixed = found & masks[chunk, FIXED]
+            found &= ~fixed
+            unclear = np.uint32(0)
+            loose = 0
+            for u in range(n_live):
+                s = live[u]
+                wide = margin[chunk * slots + s]
+                x_low, x_high = q[s], q[s]
+                if wide and x_low != ABSENT_CELL:
+                    x_low = np.uint8(max(1, np.int64(x_low) - np.int64(wide)))
+                    x_high = np.uint8(min(253, np.int64(x_high) + np.int64(wide)))
+                mask = found & ~covers_strictly(lines, at + s * LINE, x_low, x_high)
+                unsure[u] = mask
+                unclear |= mask
+                if wide > due[s]:
+                    loose += count_bits(mask)
+            if unclear | fixed:
+                prefetch(ix.clause, place)
+                prefetch(ix.clause, place + 16)
+            if loose:
+                n_owed = _owe(debt, chunk, loose, owed, n_owed)
+            if sampled:
+                _sample(ix.seen, unsure, live, n_live, margin, chunk, slots, count_bits(found))
+            certain = found & ~unclear
+            while certain != 0:
+                hits[n] = profile[place + lowest_bit(certain)]
+                n += 1
+                certain &= certain - ONE
+            while unclear != 0:
+                t = lowest_bit(unclear)
+                unclear &= unclear - ONE
+                bits = np.uint64(0)
+                for u in range(n_live):
+                    bits |= np.uint64(unsure[u] >> np.uint32(t) & ONE) << np.uint64(live[u])
+                doubts[n_doubts], edges[n_doubts] = place + t, bits
+                n_doubts += 1
+            while fixed != 0:
+                doubts[n_doubts], edges[n_doubts] = place + lowest_bit(fixed), 0
+                fixed &= fixed - ONE
+                n_doubts += 1
+    ix.count[BLOCKS_MET] += n_met
     ix.count[CHUNKS_MET] += chunks_met
+    if sampled:
+        ix.seen[slots, 0] += MESSAGE_SAMPLE
+        if ix.count[PROBES] % (8 * MESSAGE_SAMPLE) == 0:
+            adapt(ix)
     n, n_special = _postfilter(ix, m, n_doubts, doubts, edges, hits, n, special, world)
     return n, n_special, n_owed
+
+
+@bare
+def _sample(seen, unsure, live, n_live, margin, chunk, slots, found):
+    """Take note of the doubts in a chunk: what slack costs."""
+    for i in range(n_live):
+        seen[live[i], DOUBTED] += MESSAGE_SAMPLE * count_bits(unsure[i])
+    for s in range(slots):
+        seen[s, FOUND] += MESSAGE_SAMPLE * found
+        seen[s, MARGINS] += MESSAGE_SAMPLE * found * margin[chunk * slots + s]
 
 
 @bare
@@ -301,12 +409,11 @@ def check(ix, ids, world):
         if not ix.masks[chunk, TAKEN] & bit or not ix.summary[b] & (ONE << np.uint32(ch)):
             return 4, k, -1
         is_open = satisfiable(k, world)
-        loose = ix.masks[chunk, LOOSE] & bit != 0
         marked = ix.masks[chunk, OPEN] & bit != 0
         if is_open and not marked:
             return 5, k, -1
         if not is_open:
-            if marked and not loose and not ix.masks[chunk, FIXED] & bit:
+            if marked and not ix.masks[chunk, FIXED] & bit:
                 return 5, k, -1
             continue
         for s in range(slots):
@@ -316,12 +423,16 @@ def check(ix, ids, world):
             sl, sh = ix.lines[at], ix.lines[at + CHUNK]
             if sl > ql or sh < qh:
                 return 6, k, s
-            if not loose and (sl != ql or sh != qh):
+            margin = np.int64(ix.margin[chunk * slots + s])
+            if np.int64(sl) + margin < ql or np.int64(sh) - margin > qh:
                 return 7, k, s
             if sides and not ix.used[b] >> np.uint64(s) & np.uint64(1):
                 return 8, k, s
             if ix.zones[(b * slots + s) * LINE + ch] > sl or ix.zones[(b * slots + s) * LINE + CHUNKS + ch] < sh:
                 return 9, k, s
+            core = (b * slots + s) * LINE + ch
+            if ix.cores[core] < ql or ix.cores[core + CHUNKS] > qh:
+                return 11, k, s
             box = ((b >> 5) * slots + s) * LINE + (b & 31)
             gl = OPEN_LOW if ql == OPEN_LOW else global_cell(ix.cuts, s, low)
             gh = qh if qh >= OPEN_HIGH else global_cell(ix.cuts, s, high)

@@ -39,6 +39,7 @@ from .bundles import (
 )
 from .jit import bare, inlined
 from .postfilter import bound, constant, satisfiable
+from .simd import count_bits
 
 CHUNK = 32
 CHUNKS = 32
@@ -47,23 +48,20 @@ CHUNK_FILL = 28
 BLOCK_FILL = CHUNK_FILL * CHUNKS
 LINE = 64
 
-# Columns of Blocks.masks, per chunk: slots in use; satisfiable now; with slack; always to be postfiltered.
-TAKEN, OPEN, LOOSE, FIXED = range(4)
+# Columns of Blocks.masks, per chunk: slots in use; satisfiable now; always to be postfiltered.
+TAKEN, OPEN, FIXED = range(3)
+MASKS = 3
 # Columns of Blocks.node: split slot, left, right, block (-1 for an inner node).
 SLOT, LEFT, RIGHT, LEAF = range(4)
 # Entries of Blocks.count behind the common ones.
-BLOCKS_MET, CHUNKS_MET, LOOSENED, DEESCALATIONS, MOVES, SPLITS = range(COMMON_COUNTS, COMMON_COUNTS + 6)
-N_BLOCKS, N_NODES = COMMON_COUNTS + 6, COMMON_COUNTS + 7
+BLOCKS_MET, CHUNKS_MET, DEESCALATIONS, MOVES, SPLITS = range(COMMON_COUNTS, COMMON_COUNTS + 5)
+N_BLOCKS, N_NODES = COMMON_COUNTS + 5, COMMON_COUNTS + 6
 COUNTS = 16
 
 OPEN_LOW, OPEN_HIGH, ANY_HIGH, ABSENT_CELL = np.uint8(0), np.uint8(254), np.uint8(255), np.uint8(255)
-# Escalations between two scans of a chunk from which on slack pays: for ranges that prune little, and for the others.
-WARM, HEAT = 2, 8
-SLACK = 64.0  # widest slack, in cells of the block, while the chunk is still scanned now and then
-DEBT = 256  # postfilter tests that cost as much as one deescalation (about 12 microseconds)
-VAIN = 1  # what a scan in vain adds to the debt, a postfilter test of a loose entry adds 4
+DEBT = 512  # postfilter tests that cost as much as one deescalation (about 15 microseconds)
+VAIN = 2  # and as one scan of a chunk in vain
 CLEAN = -1  # debt of a chunk that a deescalation could not improve
-BEYOND = 8.0  # cells that a box leaves free behind an entry in an end cell
 FULL = np.uint32(0xFFFFFFFF)
 ONE = np.uint32(1)
 
@@ -120,25 +118,29 @@ def widen(ix, b, ch, s, ql, qh, low, high):
         grew = True
     if grew or ql == 1 or qh == 253:
         # The box covers whole cells, so that an entry inside its zone is inside the box; the two end cells reach to
-        # infinity, there it covers the doubles and some room to move.
+        # infinity, there it covers the doubles.
         box = ((b >> 5) * slots + s) * LINE + (b & 31)
         if ql == OPEN_LOW:
             ix.boxes[box] = OPEN_LOW
         else:
             if ql > 1:
-                low = ix.base[b, s] + (np.float64(ql) - 3.0) / ix.scale[b, s]
-            else:
-                low -= BEYOND / ix.scale[b, s]
+                low = ix.base[b, s] + (np.float64(ql) - 3.0) * ix.width[b, s]
             ix.boxes[box] = min(ix.boxes[box], global_cell(ix.cuts, s, low))
         if qh >= OPEN_HIGH:
             ix.boxes[box + 32] = max(ix.boxes[box + 32], qh)
         else:
             if qh < 253:
-                high = ix.base[b, s] + np.float64(qh) / ix.scale[b, s]
-            else:
-                high += BEYOND / ix.scale[b, s]
+                high = ix.base[b, s] + np.float64(qh) * ix.width[b, s]
             ix.boxes[box + 32] = max(ix.boxes[box + 32], global_cell(ix.cuts, s, high))
     return grew
+
+
+@inlined
+def shrink_core(ix, b, ch, s, low, high):
+    """Keep the core of a chunk, the cells strictly inside all its entries, within (low, high)."""
+    at = (b * ix.slot_attribute.shape[0] + s) * LINE + ch
+    ix.cores[at] = max(ix.cores[at], low)
+    ix.cores[at + CHUNKS] = min(ix.cores[at + CHUNKS], high)
 
 
 @bare
@@ -178,25 +180,6 @@ def cells_of(ix, b, s, sides, low, high):
 
 
 @inlined
-def exact_reach(y, k, base, scale):
-    """The range of u for which ``cell(u + k)`` stays the cell of ``y``; empty when it cannot be named in float32."""
-    q = cell(y, base, scale)
-    # In an end cell the box of the block ends a little beyond y (see ``widen``), and so does the reach.
-    low = base + (q - 2 + 1e-4) / scale if q > 1 else y - 0.9 * BEYOND / scale
-    high = base + (q - 1 - 1e-4) / scale if q < 253 else y + 0.9 * BEYOND / scale
-    lo, hi = np.float32(low - k), np.float32(high - k)
-    ok = lo <= hi
-    ok = ok and (q > 1 or np.float64(lo) + k >= y - BEYOND / scale)
-    ok = ok and (q < 253 or np.float64(hi) + k <= y + BEYOND / scale)
-    # The cell function is monotone: both ends in the cell means everything between is.
-    ok = ok and cell(np.float64(lo) + k, base, scale) == q
-    ok = ok and cell(np.float64(hi) + k, base, scale) == q
-    if ok:
-        return lo, hi
-    return np.float32(np.inf), np.float32(-np.inf)
-
-
-@inlined
 def narrow(contexts, c, a, low, high):
     """Shrink the safe range of one context value and watch it if it is finite."""
     contexts.safe[c, a, 0] = max(contexts.safe[c, a, 0], low)
@@ -231,43 +214,155 @@ def depends(row, r, a):
     return (np.uint32(row[r, DEPENDS_HIGH]) >> np.uint32(a - 32)) & ONE != 0
 
 
+# Columns of Blocks.routes (per template, bits) and Blocks.route (per predicate, in the order of those bits): the
+# predicate on a slot, and the one predicate that a context attribute moves. A template without bits has to be searched.
+BY_SLOT, BY_CONTEXT = 0, 1
+
+
+@inlined
+def routed(ix, r, which, i, first):
+    """The predicate of template ``r`` for bit ``i``, -1 for none."""
+    bits = ix.routes[r, which]
+    bit = np.uint64(1) << np.uint64(i)
+    if not bits & bit:
+        return np.int64(-1)
+    return np.int64(ix.route[first + count_bits(bits & (bit - np.uint64(1))), which])
+
+
 @bare
-def _claim_exact(ix, k, b, world):
-    """Narrow the safe ranges of the context of clause ``k`` to what its exact cells in block ``b`` allow."""
+def find_routes(ix, known, templates, world):
+    """Fill in the routes of templates known..templates; those that are not regular stay without, and are searched."""
+    row, pred = world.templates.row, world.templates.predicate
+    for r in range(known, templates):
+        first, last = np.int64(row[r, FIRST_PREDICATE]), np.int64(row[r, FIRST_PREDICATE] + row[r, PREDICATES])
+        for which in range(2):
+            bits = np.uint64(0)
+            regular = which == BY_SLOT or row[r, GATE_LENGTH] == 0
+            for p in range(first, last):
+                s = np.int64(ix.attribute_slot[pred[p, ATTRIBUTE]])
+                regular = regular and pred[p, TRAITS] == 0 and s >= 0
+                low = np.int64(pred[p, LOW_CTX]) if pred[p, LOW] == CTX or pred[p, LOW] == CTX_PLUS else -1
+                high = np.int64(pred[p, HIGH_CTX]) if pred[p, HIGH] == CTX or pred[p, HIGH] == CTX_PLUS else -1
+                for i in range(2):
+                    at = s if which == BY_SLOT else low if i == 0 else high
+                    if at < 0 or (i == 1 and (which == BY_SLOT or low == high)):
+                        continue
+                    regular = regular and at < 64 and not bits >> np.uint64(at) & np.uint64(1)
+                    bits |= np.uint64(1) << np.uint64(at & 63)
+            # A predicate that depends on two attributes may need more room than there is.
+            regular = regular and count_bits(bits) <= last - first
+            ix.routes[r, which] = bits if regular else np.uint64(0)
+            if not regular:
+                continue
+            for p in range(first, last):
+                at = np.int64(ix.attribute_slot[pred[p, ATTRIBUTE]])
+                for i in range(2):
+                    if which == BY_CONTEXT:
+                        at = np.int64(pred[p, LOW_CTX] if i == 0 else pred[p, HIGH_CTX])
+                        if not moves(pred, p, at):
+                            continue
+                    rank = count_bits(bits & ((np.uint64(1) << np.uint64(at)) - np.uint64(1)))
+                    ix.route[first + rank, which] = p
+
+
+@inlined
+def moves(pred, p, a):
+    """Whether a bound of predicate ``p`` moves with context attribute ``a``."""
+    low, high = pred[p, LOW], pred[p, HIGH]
+    return ((low == CTX or low == CTX_PLUS) and pred[p, LOW_CTX] == a) or (
+        (high == CTX or high == CTX_PLUS) and pred[p, HIGH_CTX] == a
+    )
+
+
+@bare
+def fit(ix, p, a, v, slack, own, b, ch, t, world):
+    """Give an entry a range on the slot of predicate ``p`` that holds while context attribute ``a`` is in v +- slack.
+
+    Returns that range of the attribute, in float32; empty when there is no slack: then every update has to be heard.
+    """
+    pred = world.templates.predicate
+    slots = ix.slot_attribute.shape[0]
+    s = np.int64(ix.attribute_slot[pred[p, ATTRIBUTE]])
+    low, high = np.float32(v - slack), np.float32(v + slack)
+    u_low, u_high = np.float64(low), np.float64(high)
+    if not (slack > 0.0 and u_low <= v and v <= u_high):
+        low, high = np.float32(np.inf), np.float32(-np.inf)
+        u_low, u_high = v, v
+    base, scale = ix.base[b, s], ix.scale[b, s]
+    line = (b * CHUNKS + ch) * slots + s
+    at = line * LINE + t
+    ql, qh = ix.lines[at], ix.lines[at + CHUNK]
+    margin = np.int64(ix.margin[line])
+    inner_low, inner_high = OPEN_LOW, ANY_HIGH
+    y_low, y_high = np.inf, -np.inf  # an end that does not move is in the box already
+    kind = pred[p, LOW]
+    if (kind == CTX or kind == CTX_PLUS) and pred[p, LOW_CTX] == a:
+        off = constant(pred[p, LOW_CONST], own, world) if kind == CTX_PLUS else 0.0
+        y_low = u_low + off
+        ql = cell(y_low, base, scale)
+        inner_low = cell(u_high + off, base, scale)
+        margin = max(margin, np.int64(inner_low) - np.int64(ql))
+    kind = pred[p, HIGH]
+    if (kind == CTX or kind == CTX_PLUS) and pred[p, HIGH_CTX] == a:
+        off = constant(pred[p, HIGH_CONST], own, world) if kind == CTX_PLUS else 0.0
+        y_high = u_high + off
+        qh = cell(y_high, base, scale)
+        inner_high = cell(u_low + off, base, scale)
+        margin = max(margin, np.int64(qh) - np.int64(inner_high))
+    ix.lines[at], ix.lines[at + CHUNK] = ql, qh
+    ix.margin[line] = np.uint8(margin)
+    shrink_core(ix, b, ch, s, inner_low, inner_high)
+    if widen(ix, b, ch, s, ql, qh, y_low, y_high):
+        touch(ix, b * CHUNKS + ch)
+    return low, high
+
+
+@bare
+def _claim(ix, k, b, ch, t, world):
+    """Narrow the safe ranges of the context of clause ``k`` to what its entry allows.
+
+    A value that had slack keeps as much as its slot gives now: what has moved will move again.
+    """
     meta = world.clauses.meta
     c, own = np.int64(meta[k, CONTEXT]), np.int64(meta[k, CONSTANTS])
     if c < 0:
         return
     row, r = world.templates.row, world.clauses.meta[k, TEMPLATE]
-    contexts = world.contexts
+    contexts, pred = world.contexts, world.templates.predicate
     alone = contexts.head[c] == k and meta[k, NEXT] < 0
-    if alone:
-        for a in range(contexts.value.shape[1]):
-            if depends(row, r, a):
+    moving = np.uint64(0)
+    for a in range(contexts.value.shape[1]):
+        if depends(row, r, a):
+            low, high = contexts.safe[c, a, 0], contexts.safe[c, a, 1]
+            if low <= high and np.float32(-np.inf) < low and high < np.float32(np.inf):
+                moving |= np.uint64(1) << np.uint64(min(a, 63))
+            if alone:
                 release(contexts, c, a)
     if row[r, GATE_LENGTH] > 0 or meta[k, FLAGS] & CLOSED:
         pin(contexts, c, row[r, DEPENDS_LOW], row[r, DEPENDS_HIGH])
         return
-    for p in range(row[r, FIRST_PREDICATE], row[r, FIRST_PREDICATE] + row[r, PREDICATES]):
-        pred = world.templates.predicate
-        traits = pred[p, TRAITS]
-        if traits & COMPLEX:
+    first, last = np.int64(row[r, FIRST_PREDICATE]), np.int64(row[r, FIRST_PREDICATE] + row[r, PREDICATES])
+    for p in range(first, last):
+        if pred[p, TRAITS] & COMPLEX:
             pin(contexts, c, row[r, DEPENDS_LOW], row[r, DEPENDS_HIGH])
             return
+    for p in range(first, last):
         s = ix.attribute_slot[pred[p, ATTRIBUTE]]
         if s < 0:
             # Not indexed: only presence matters, and losing the value goes through NaN, which is never safe.
             continue
         for side in range(2):
             kind = pred[p, LOW] if side == 0 else pred[p, HIGH]
-            if kind == CTX or kind == CTX_PLUS:
-                a = np.int64(pred[p, LOW_CTX] if side == 0 else pred[p, HIGH_CTX])
-                off = 0.0
-                if kind == CTX_PLUS:
-                    off = constant(pred[p, LOW_CONST] if side == 0 else pred[p, HIGH_CONST], own, world)
-                y = contexts.value[c, a] + off
-                low, high = exact_reach(y, off, ix.base[b, s], ix.scale[b, s])
-                narrow(contexts, c, a, low, high)
+            if kind != CTX and kind != CTX_PLUS:
+                continue
+            a = np.int64(pred[p, LOW_CTX] if side == 0 else pred[p, HIGH_CTX])
+            if side == 1 and (pred[p, LOW] == CTX or pred[p, LOW] == CTX_PLUS) and pred[p, LOW_CTX] == a:
+                continue
+            slack = ix.slack[s]
+            if slack != np.inf and not moving >> np.uint64(min(a, 63)) & np.uint64(1):
+                slack = 0.0
+            low, high = fit(ix, p, a, contexts.value[c, a], slack, own, b, ch, t, world)
+            narrow(contexts, c, a, low, high)
 
 
 @bare
@@ -289,6 +384,7 @@ def write_entry(ix, k, b, ch, t, world):
             ql, qh, low, high = np.uint8(2), np.uint8(2), ix.base[b, s], ix.base[b, s]
         else:
             ql, qh = cells_of(ix, b, s, sides, low, high)
+            shrink_core(ix, b, ch, s, ql, qh)
         ix.lines[at] = ql
         ix.lines[at + CHUNK] = qh
         if sides:
@@ -303,10 +399,9 @@ def write_entry(ix, k, b, ch, t, world):
     place = chunk * CHUNK + t
     set_bit(ix.masks, chunk, TAKEN, t, True)
     set_bit(ix.masks, chunk, OPEN, t, is_open)
-    set_bit(ix.masks, chunk, LOOSE, t, False)
     set_bit(ix.masks, chunk, FIXED, t, fixed)
     ix.summary[b] |= ONE << np.uint32(ch)
     ix.clause[place] = k
     ix.profile[place] = meta[k, PROFILE]
     meta[k, PLACE] = place
-    _claim_exact(ix, k, b, world)
+    _claim(ix, k, b, ch, t, world)

@@ -25,6 +25,7 @@ from .cells import (
     LEAF,
     LEFT,
     LINE,
+    MASKS,
     N_BLOCKS,
     N_NODES,
     ONE,
@@ -175,18 +176,21 @@ def _lay_out(ix, b, ids, bounds, perm, key, first, last, world):
         ix.base[b, s] = low if low <= high else 0.0
         # A single value gets a cell of its own: everything else falls to either end.
         ix.scale[b, s] = 251.0 / (high - low) if high > low and 251.0 / (high - low) < 1e300 else 1e300
+        ix.width[b, s] = 1.0 / ix.scale[b, s]
         at = (b * slots + s) * LINE
         ix.zones[at : at + CHUNKS] = 255
         ix.zones[at + CHUNKS : at + LINE] = 0
+        ix.cores[at : at + CHUNKS] = 0
+        ix.cores[at + CHUNKS : at + LINE] = 255
         box = ((b >> 5) * slots + s) * LINE + (b & 31)
         ix.boxes[box] = 255
         ix.boxes[box + 32] = 0
     ix.used[b] = 0
     ix.summary[b] = 0
+    ix.margin[b * CHUNKS * slots : (b + 1) * CHUNKS * slots] = 0
     for ch in range(b * CHUNKS, (b + 1) * CHUNKS):
         ix.masks[ch] = 0
         ix.debt[ch] = CLEAN
-        ix.heat[ch] = 0
     todo = np.empty((64, 2), np.int64)
     todo[0, 0], todo[0, 1] = first, last
     depth = 1
@@ -380,7 +384,7 @@ def remove(ix, k, world):
     meta = world.clauses.meta
     place = np.int64(meta[k, PLACE])
     chunk, t = place >> 5, place & 31
-    for which in range(4):
+    for which in range(MASKS):
         set_bit(ix.masks, chunk, which, t, False)
     if ix.masks[chunk, TAKEN] == 0:
         b, ch = chunk >> 5, chunk & 31

@@ -14,6 +14,7 @@ from numba.extending import overload
 
 from . import blocks as _blocks
 from . import scan as _scan
+from .agile import SAMPLE
 from .bundles import (
     CONTEXT,
     EFFECT,
@@ -52,8 +53,12 @@ def _probe(ix, m, world, hits, special, doubts, edges, owed, scratch):
     """``probe`` of the index."""
 
 
-def _escalate(ix, k, a, v, old_low, old_high, world):
+def _escalate(ix, k, a, v, world):
     """``escalate`` of the index."""
+
+
+def _observe(ix, c, a, v, old, world):
+    """``observe`` of the index."""
 
 
 def _deescalate(ix, place, world):
@@ -81,9 +86,15 @@ def _probe_of(ix, m, world, hits, special, doubts, edges, owed, scratch):
 
 
 @overload(_escalate, jit_options=BARE)
-def _escalate_of(ix, k, a, v, old_low, old_high, world):
+def _escalate_of(ix, k, a, v, world):
     escalate = _kernels_of(ix).escalate
-    return lambda ix, k, a, v, old_low, old_high, world: escalate(ix, k, a, v, old_low, old_high, world)
+    return lambda ix, k, a, v, world: escalate(ix, k, a, v, world)
+
+
+@overload(_observe, jit_options=BARE)
+def _observe_of(ix, c, a, v, old, world):
+    observe = _kernels_of(ix).observe
+    return lambda ix, c, a, v, old, world: observe(ix, c, a, v, old, world)
 
 
 @overload(_deescalate, jit_options=BARE)
@@ -96,12 +107,11 @@ def _deescalate_of(ix, place, world):
 def _moved(ix, c, a, v, world):
     """A watched value left its safe range: tell the index about every clause that depends on it."""
     contexts = world.contexts
-    old_low, old_high = contexts.safe[c, a, 0], contexts.safe[c, a, 1]
     low, high = np.float32(-np.inf), np.float32(np.inf)
     k = np.int64(contexts.head[c])
     while k >= 0:
         if depends(world.templates.row, world.clauses.meta[k, TEMPLATE], a):
-            lo, hi = _escalate(ix, k, a, v, old_low, old_high, world)
+            lo, hi = _escalate(ix, k, a, v, world)
             low, high = max(low, lo), min(high, hi)
         k = np.int64(world.clauses.meta[k, NEXT])
     release(contexts, c, a)
@@ -193,6 +203,8 @@ def _update(ix, first, last, shard, shards, updates, world):
         c, a = u_context[u], np.int64(u_attribute[u])
         if a < 0 or (shards > 1 and c % shards != shard):
             continue
+        if u & (SAMPLE - 1) == 0:
+            _observe(ix, c, a, u_value[u], world.contexts.value[c, a], world)
         set_value(ix, c, a, u_value[u], np.int64(u_residual[u]) if wide else np.int64(0), world)
 
 
@@ -223,7 +235,7 @@ def replay(ix, shard, shards, runs, updates, skip, tracks, conditions, track_con
     edges = np.empty(room + 64, np.uint64)
     owed = np.empty(64, np.int64)
     slots = max(1, ix.slot_attribute.shape[0])
-    scratch = (np.zeros(max(slots, 512), np.uint8), np.zeros(max(slots, 512), np.uint8))
+    scratch = _blocks.scratch_for(slots, ix.clause.shape[0])
     for i in range(runs.shape[0]):
         first, last = runs[i, 1], runs[i, 2]
         if runs[i, 0] == UPDATE:

@@ -135,7 +135,7 @@ def announce(ix, place, a):
 
 
 @bare
-def escalate(ix, k, a, v, old_low, old_high, world):
+def escalate(ix, k, a, v, world):
     """Context attribute ``a`` of clause ``k`` changed: write the bounds that depend on it; no slack is given."""
     nothing = (np.float32(np.inf), np.float32(-np.inf))
     ix.count[ESCALATIONS] += 1
@@ -169,6 +169,11 @@ def escalate(ix, k, a, v, old_low, old_high, world):
 
 
 @bare
+def observe(ix, c, a, v, old, world):
+    """Nothing to adapt."""
+
+
+@bare
 def deescalate(ix, place, world):
     """Nothing to do: a scan is always exact."""
 
@@ -177,7 +182,7 @@ def deescalate(ix, place, world):
 def probe(ix, m, world, hits, special, doubts, edges, owed, scratch):
     """All matches of message row ``m``; as :func:`tamis.kernels.blocks.probe`, without anything to deescalate."""
     slots = ix.slot_attribute.shape[0]
-    flags = scratch[0]
+    flags = scratch[3].reshape(-1)
     n = n_special = 0
     tested = failed = 0
     total = ix.count[N_ENTRIES]

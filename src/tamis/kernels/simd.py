@@ -1,8 +1,8 @@
 """Machine instructions that Numba does not spell: a byte-range test over 32 lanes, bit counts, prefetch.
 
-A *line* is 64 bytes: 32 low bounds, then 32 high bounds. ``covers`` tests one byte against all 32 ranges of a line
-and returns a 32-bit mask. LLVM turns it into six AVX2 instructions (or the equal on other processors); a loop over
-bytes that leaves the mask in memory is about five times slower.
+A *line* is 64 bytes: 32 low bounds, then 32 high bounds. ``covers`` tests a byte (or two, one for each end)
+against all 32 ranges of a line and returns a 32-bit mask. LLVM turns it into six AVX2 instructions (or the equal on
+other processors); a loop over bytes that leaves the mask in memory is about five times slower.
 """
 
 from __future__ import annotations
@@ -14,11 +14,11 @@ from numba.extending import intrinsic
 LANES = 32
 
 
-def _line_test(low_op: str, high_op: str):
-    """Make an intrinsic ``f(lines, offset, x) -> uint32``: bit t is ``low[t] low_op x and x high_op high[t]``."""
+def _line_test(op: str):
+    """Make an intrinsic ``f(lines, offset, x, y) -> uint32``: bit t is ``low[t] op x and y op high[t]``."""
 
-    def typer(typingctx, lines, offset, x):
-        sig = types.uint32(lines, types.int64, types.uint8)
+    def typer(typingctx, lines, offset, x, y):
+        sig = types.uint32(lines, types.int64, types.uint8, types.uint8)
 
         def codegen(context, builder, signature, args):
             array = context.make_array(signature.args[0])(context, builder, args[0])
@@ -27,11 +27,15 @@ def _line_test(low_op: str, high_op: str):
             low = builder.load(builder.bitcast(at, vec.as_pointer()), align=1)
             at_high = builder.gep(at, [ir.Constant(ir.IntType(64), LANES)])
             high = builder.load(builder.bitcast(at_high, vec.as_pointer()), align=1)
-            one = builder.insert_element(ir.Constant(vec, ir.Undefined), args[2], ir.Constant(ir.IntType(32), 0))
             zeros = ir.Constant(ir.VectorType(ir.IntType(32), LANES), [0] * LANES)
-            splat = builder.shuffle_vector(one, ir.Constant(vec, ir.Undefined), zeros)
-            below = builder.icmp_unsigned(low_op, low, splat)
-            above = builder.icmp_unsigned(high_op, splat, high)
+            undefined = ir.Constant(vec, ir.Undefined)
+
+            def splat(byte):
+                one = builder.insert_element(undefined, byte, ir.Constant(ir.IntType(32), 0))
+                return builder.shuffle_vector(one, undefined, zeros)
+
+            below = builder.icmp_unsigned(op, low, splat(args[2]))
+            above = builder.icmp_unsigned(op, splat(args[3]), high)
             return builder.bitcast(builder.and_(below, above), ir.IntType(32))
 
         return sig, codegen
@@ -39,10 +43,10 @@ def _line_test(low_op: str, high_op: str):
     return intrinsic(typer)
 
 
-covers = _line_test("<=", "<=")
-covers.__doc__ = "Mask of the 32 ranges of the line at ``offset`` that contain ``x``, ends included."
-covers_strictly = _line_test("<", "<")
-covers_strictly.__doc__ = "Mask of the 32 ranges of the line at ``offset`` that contain ``x``, ends excluded."
+covers = _line_test("<=")
+covers.__doc__ = "Mask of the 32 ranges [low, high] of the line at ``offset`` with ``low <= x`` and ``y <= high``."
+covers_strictly = _line_test("<")
+covers_strictly.__doc__ = "As ``covers``, without the ends: ``low < x`` and ``y < high``."
 
 
 @intrinsic
@@ -77,10 +81,11 @@ def lowest_bit(typingctx, mask):
 
 @intrinsic
 def count_bits(typingctx, mask):
-    """The number of set bits of a mask."""
-    sig = types.int64(types.uint32)
+    """The number of set bits of a mask of 32 or 64 bits."""
+    sig = types.int64(types.uint64 if mask is types.uint64 else types.uint32)
 
     def codegen(context, builder, signature, args):
-        return builder.zext(builder.ctpop(args[0]), ir.IntType(64))
+        bits = builder.ctpop(args[0])
+        return bits if bits.type.width == 64 else builder.zext(bits, ir.IntType(64))
 
     return sig, codegen
