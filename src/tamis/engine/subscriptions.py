@@ -21,7 +21,7 @@ from tamis.model.matches import Id
 from tamis.model.normal import normalise as normal_form
 from tamis.model.profile import Profile, checked_id, read_profile
 from tamis.model.schema import Schema
-from tamis.model.shapes import Shapes, substitute
+from tamis.model.shapes import Lifted, Shapes, substitute
 from tamis.model.tables import Column, Table, to_list, to_table
 from tamis.model.values import NUMBER, TEXT, Kind, kind_of, normalise
 
@@ -73,29 +73,63 @@ class Subscriptions:
     def add(self, id: Id, profile: Any, context: int | None, on_match: Any) -> None:
         """Check one profile and let it wait."""
         key: Any = None
-        tree: t.Condition | None = None
+        lifted: Lifted | None = None
         values: tuple[Any, ...] = ()
         if type(profile) is str and (on_match is None or type(on_match) is str):
             try:
-                key, tree, values = self._texts.lift(profile)
+                lifted = self._texts.take_apart(profile)
             except ProfileError as error:
                 error.profile = id
                 raise
-            for value in values:
-                if isinstance(value, bool) or (isinstance(value, int) and not -WIDE <= value <= WIDE):
-                    # true and false fold in the normal form; wide integers are rare: neither is lifted.
-                    key, tree, values = profile, None, ()
-                    break
-            key = (key, on_match)
+            if lifted is not None and _stays_lifted(lifted.values):
+                key, _, values = lifted
+            else:
+                key, lifted = profile, None
+            if on_match is not None:
+                key = (key, on_match)
         number = self._numbers.get(key)
         if number is None or (context is None and self._needs_context[number]):
-            number = self._first_of(id, profile, context, on_match, key, tree, values)
+            number, values = self._first_of(id, profile, context, on_match, key, lifted)
         self._waiting.append(_Waiting(id, number, values, -1 if context is None else context))
 
     def _first_of(
+        self, id: Id, profile: Any, context: int | None, on_match: Any, key: Any, lifted: Lifted | None
+    ) -> tuple[int, tuple[Any, ...]]:
+        """The first profile of a shape, and where an error is due: the number of the shape, and the constants."""
+        if lifted is not None:
+            if on_match is None:
+                number = self._assembled(key, lifted.parts, context is not None)
+                if number is not None:
+                    return number, lifted.values
+            try:
+                tree = self._texts.tree(lifted, profile)
+            except ProfileError as error:
+                error.profile = id
+                raise
+            if tree is not None:
+                return self._read(id, profile, context, on_match, key, tree, lifted.values), lifted.values
+            key = profile if on_match is None else (profile, on_match)
+        return self._read(id, profile, context, on_match, key, None, ()), ()
+
+    def _assembled(self, key: Any, parts: list[str], has_context: bool) -> int | None:
+        """The short way, for a conjunction of known predicates: nothing to parse, to check or to compile."""
+        pieces = self._texts.pieces(parts)
+        if pieces is None:
+            return None
+        uses = any([piece.uses_context for piece in pieces])  # noqa: C419 (a generator takes three times as long)
+        if uses and not has_context:
+            return None
+        shape = self._compiler.assemble(pieces)
+        if shape is None:
+            return None
+        self._numbers[key] = number = len(self.shapes)
+        self._append(shape, uses, len(shape.templates) > 0, 0)
+        return number
+
+    def _read(
         self, id: Id, profile: Any, context: int | None, on_match: Any, key: Any, tree: t.Condition | None, values: Any
     ) -> int:
-        """The long way, with every check: for the first profile of a shape, and where an error is due."""
+        """The long way, with every check."""
         kinds = {f"#{i}": _KINDS[type(value)] for i, value in enumerate(values)}
         if tree is not None and on_match is None and self._is_ready(tree, context is not None):
             # The lifted tree will do; what is wrong with it is told better by the long way below.
@@ -138,13 +172,17 @@ class Subscriptions:
 
     def adopt(self, shape: Shape, shared_effects: int | None = None) -> None:
         """Append a compiled shape."""
-        self.shapes.append(shape)
         uses = any(isinstance(node, t.Context) for node in t.walk(shape.condition)) or bool(shape.effects)
-        self._needs_context.append(uses)
-        plain = len(shape.templates) == 1 and not (shape.effects or shape.computed or shape.wide)
-        self._plain.append(plain and shape.parameters == tuple(f"#{i}" for i in range(len(shape.parameters))))
+        plain = bool(shape.templates) and not (shape.effects or shape.computed or shape.wide)
+        plain = plain and shape.parameters == tuple(f"#{i}" for i in range(len(shape.parameters)))
         if shared_effects is None:
             shared_effects = 0 if shape.own_effects else self._profiles.place_effects(shape.effect_codes)
+        self._append(shape, uses, plain, shared_effects)
+
+    def _append(self, shape: Shape, uses_context: bool, plain: bool, shared_effects: int) -> None:
+        self.shapes.append(shape)
+        self._needs_context.append(uses_context)
+        self._plain.append(plain)
         self._shared_effects.append(shared_effects)
 
     @property
@@ -264,14 +302,14 @@ class Subscriptions:
             keep = _last_of_each(codes)
             replaced += [int(code) for code in codes[keep] if self._profiles.alive(int(code))]
             groups: dict[int, list[int]] = {}
-            plain: dict[int, list[int]] = {}
+            plain: dict[tuple[int, int], list[int]] = {}
             for i in keep.tolist():
                 number, values = waiting[i].shape, waiting[i].values
                 if self._plain[number]:
-                    plain.setdefault(len(values), []).append(i)
+                    plain.setdefault((len(values), len(self.shapes[number].templates)), []).append(i)
                 else:
                     groups.setdefault(number, []).append(i)
-            for width, members in plain.items():
+            for (width, _), members in plain.items():
                 adds.append(self._plain_adder(width, members, waiting, codes, order))
             for number, members in groups.items():
                 at = np.array(members)
@@ -303,7 +341,7 @@ class Subscriptions:
         return add
 
     def _plain_adder(self, width: int, members: list[int], waiting: Any, codes: Any, order: Any) -> Add:
-        """Profiles of many shapes at once: one clause each, constants as they are, no effects."""
+        """Profiles of many shapes at once: as many clauses each, constants as they are, no effects."""
 
         def add() -> NDArray[np.int32]:
             intern, shapes = self._compiler.values.texts.intern, self.shapes
@@ -348,6 +386,15 @@ class Subscriptions:
             given[name] = values.decode(float(profiles.constant[at]), residual, kind)
             at += 2 if name in shape.wide else 1
         return substitute(shape.condition, given), context
+
+
+def _stays_lifted(values: tuple[Any, ...]) -> bool:
+    """True and false fold in the normal form; wide integers are rare: neither is lifted."""
+    for value in values:
+        kind = type(value)
+        if kind is bool or (kind is int and not -WIDE <= value <= WIDE):
+            return False
+    return True
 
 
 def _last_of_each(codes: NDArray[np.int32]) -> NDArray[np.int64]:
