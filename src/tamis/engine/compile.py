@@ -37,7 +37,7 @@ Columns = Mapping[str, tuple[NDArray[np.float64], NDArray[np.int16] | None]]
 class Shape(NamedTuple):
     """A compiled profile shape."""
 
-    condition: t.Condition
+    source: t.Condition | tuple[Piece, ...]  # pieces, where the condition is a conjunction of them
     effects: tuple[t.Effect, ...]
     parameters: tuple[str, ...]
     kinds: Mapping[str, Kind]
@@ -47,6 +47,11 @@ class Shape(NamedTuple):
     effect_codes: tuple[tuple[int, int, int], ...]  # target, first instruction, length
     own_effects: bool  # effects that use the profile's constants
     stores_codes: bool  # an effect may put a text or list of the message into a context
+
+    @property
+    def condition(self) -> t.Condition:
+        """The tree, made when it is asked for: most shapes are never asked."""
+        return conjunction(self.source) if type(self.source) is tuple else self.source  # type: ignore[return-value]
 
     @property
     def width(self) -> int:
@@ -103,7 +108,7 @@ class Compiler(TemplateStore):
         programs = [self.emit([i for predicate in clause for i in draft.test(predicate)]) for clause in clauses]
         return programs, [draft.effect(effect) for effect in effects]
 
-    def assemble(self, pieces: Sequence[Piece]) -> Shape | None:
+    def assemble(self, pieces: tuple[Piece, ...]) -> Shape | None:
         """The shape of a conjunction whose pieces are over settled names; None when it takes :meth:`compile`."""
         templates = self._pieces.templates(pieces)
         if templates is None:
@@ -116,7 +121,7 @@ class Compiler(TemplateStore):
                 self._signatures.clear()
             found = self._signatures[signature] = (tuple(kinds), kinds)
         names, kinds_ = found
-        return Shape(conjunction(pieces), (), names, kinds_, _NOTHING, templates, (), (), False, False)
+        return Shape(pieces, (), names, kinds_, _NOTHING, templates, (), (), False, False)
 
     def constants(
         self, shape: Shape, columns: Mapping[str, tuple[NDArray[np.float64], NDArray[np.int16] | None]]

@@ -120,14 +120,29 @@ class Draft(Programs):
         """``x <= 5``, the commonest predicate, without a walk through the tree."""
         if type(predicate) is not t.Compare or predicate.op == "!=" or type(predicate.left) is not t.Attribute:
             return None
-        if type(predicate.right) is not t.Literal and type(predicate.right) is not t.Parameter:
-            return None
-        if self.is_wide(predicate.right):
+        right, op = predicate.right, predicate.op
+        if type(right) is t.Parameter:
+            if right.name in self.wide:
+                return None
+        elif type(right) is not t.Literal:
             return None
         kind = self.kind(predicate.left)
-        if kind is None or (kind not in (NUMBER, TIME) and predicate.op != "=="):
+        if kind is None or (kind not in (NUMBER, TIME) and op != "=="):
             return None
-        return self._ends(predicate.left, predicate.op, predicate.right, 0)
+        if type(right) is t.Parameter:
+            index = self.slot[right.name]
+        else:
+            double, residual = self.literal(right)  # type: ignore[arg-type]
+            if residual:
+                return None
+            index = self.store.pool(double)
+        found = Interval(self.store.attributes[predicate.left.name])
+        end = (b.CONST, 0, index, int(op in ("<", ">")))
+        if op in (">", ">=", "=="):
+            found.low = end
+        if op in ("<", "<=", "=="):
+            found.high = end
+        return found
 
     def _point(self, attribute: t.Attribute, value: float) -> Interval:
         end = (b.CONST, 0, self.store.pool(value), 0)

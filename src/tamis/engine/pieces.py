@@ -14,14 +14,14 @@ from typing import NamedTuple
 
 from tamis.model import tree as t
 from tamis.model.normal import Clause
-from tamis.model.shapes import Piece
+from tamis.model.shapes import MAX_SET, Piece
 
 from .intervals import Draft
 from .templates import Interval, OpenTest, TemplateStore, code_bytes, interval_bytes, joined
 
 MAX_CLAUSES = 64
 # A set of at most so many constants becomes that many clauses, each with an equality the index can use.
-MAX_SPREAD = 8
+MAX_SPREAD = MAX_SET
 MAX_PIECES = 100_000
 
 
@@ -171,10 +171,15 @@ def spread_size(predicate: t.Node) -> int | None:
     if type(predicate) is not t.Member or type(predicate.value) is not t.Attribute:
         return None
     items = predicate.collection
-    if type(items) is not t.Items or not all(type(item) is t.Literal for item in items.items):
+    if type(items) is not t.Items or not all(map(_is_constant, items.items)):
         return None
     size = len(set(items.items))
     return size if size <= MAX_SPREAD else None
+
+
+def _is_constant(item: t.Expression) -> bool:
+    """A constant as written, or lifted out of a text; the parameters of prepared profiles stay together."""
+    return type(item) is t.Literal or (type(item) is t.Parameter and item.name[0] == "#")
 
 
 def _alternatives(member: t.Node) -> list[t.Compare]:

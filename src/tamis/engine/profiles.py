@@ -114,6 +114,14 @@ class ProfileStore:
         """Whether a code belongs to a profile now."""
         return 0 <= code < len(self.row) and int(self.row[code, b.FIRST_CLAUSE]) != -1
 
+    def alive_among(self, codes: NDArray[np.int32]) -> list[int]:
+        """Those of the codes that belong to a profile now."""
+        if not self.count:
+            return []
+        known = codes[codes < len(self.row)]
+        found: list[int] = known[self.row[known, b.FIRST_CLAUSE] != -1].tolist()
+        return found
+
     def live_clauses(self) -> NDArray[np.int32]:
         """All clauses of all profiles."""
         return np.nonzero(self.meta[: self._tops[0], b.FLAGS] & b.LIVE)[0].astype(np.int32)

@@ -300,7 +300,7 @@ class Subscriptions:
             codes = self._profiles.ids.intern_many([entry.id for entry in waiting])
             order = self._profiles.next_order(len(waiting))
             keep = _last_of_each(codes)
-            replaced += [int(code) for code in codes[keep] if self._profiles.alive(int(code))]
+            replaced += self._profiles.alive_among(codes[keep])
             groups: dict[int, list[int]] = {}
             plain: dict[tuple[int, int], list[int]] = {}
             for i in keep.tolist():
@@ -319,8 +319,7 @@ class Subscriptions:
         for batch in bulk:
             order = self._profiles.next_order(len(batch.codes))
             keep = _last_of_each(batch.codes)
-            if self._profiles.count:
-                replaced += [int(code) for code in batch.codes[keep] if self._profiles.alive(int(code))]
+            replaced += self._profiles.alive_among(batch.codes[keep])
             columns = batch.columns
             if len(keep) < len(order):
                 columns = {name: (d[keep], None if r is None else r[keep]) for name, (d, r) in columns.items()}
@@ -344,11 +343,14 @@ class Subscriptions:
         """Profiles of many shapes at once: as many clauses each, constants as they are, no effects."""
 
         def add() -> NDArray[np.int32]:
-            intern, shapes = self._compiler.values.texts.intern, self.shapes
+            shapes = self.shapes
             rows = [waiting[i] for i in members]
-            constants = np.array(
-                [[intern(v) if type(v) is str else v for v in row.values] for row in rows], np.float64
-            ).reshape(len(rows), width)
+            flat = [value for row in rows for value in row.values]
+            texts = [value for value in flat if type(value) is str]
+            if texts:
+                interned = iter(self._compiler.values.texts.intern_many(texts).tolist())
+                flat = [next(interned) if type(value) is str else value for value in flat]
+            constants = np.array(flat, np.float64).reshape(len(rows), width)
             numbers = np.array([row.shape for row in rows], np.int32)
             templates = np.array([shapes[row.shape].templates for row in rows], np.int32)
             contexts = np.array([row.context for row in rows], np.int32)

@@ -3,7 +3,8 @@
 :func:`lift` takes the numbers, texts and booleans out of a profile text, looks the rest (its *shape*) up in a
 bounded cache, and returns the shared tree with the constants beside it. Guarantees:
 ``substitute(tree, {"#0": values[0], ...}) == parse(text)``. Patterns, times and the items of lists stay in the
-shape, because what is done with them once per shape (compiling, sorting) depends on their values.
+shape, because what is done with them once per shape (compiling, sorting) depends on their values; only the items of
+the one small set of a conjunction are lifted, because each of them will be a comparison.
 
 A shape that is a conjunction is put together from *pieces*, one per item, each of which is parsed once: a hundred
 thousand different conjunctions of the same few hundred predicates cost a look into a table per predicate.
@@ -47,6 +48,7 @@ from tamis.model.values import BOOLEAN, NUMBER, TEXT, Kind
 
 MAX_SHAPES = 100_000
 MAX_CHARACTERS = 64_000_000
+MAX_SET = 8  # items of a set that are lifted
 
 N = TypeVar("N", bound="Node")
 V = TypeVar("V")
@@ -70,6 +72,8 @@ _BEFORE_OPERAND = frozenset(
         *("and", "or", "not", "between", "in", "like", "startswith", "matches"),
     }
 )
+# A set in the reach of one of these stays in the shape.
+_LOOSE = frozenset({*spellings("or"), "||", *spellings("not"), "!"})
 # What stands in a key for a constant. No text has such a token.
 _KINDS: dict[str, Kind] = {"?n": NUMBER, "?s": TEXT, "?b": BOOLEAN}
 # The tokens that decide where the items of a conjunction end.
@@ -160,6 +164,7 @@ class Shapes:
         readable(text)
         values: list[Scalar] = []
         parts: list[str] = []
+        sets: list[tuple[int, int]] = []
         previous = ""
         inside = 0
         for token in scan(text):
@@ -176,7 +181,11 @@ class Shapes:
                     values.append(_BOOLEANS[token])
                     token = "?b"
             elif what == _OPEN:
-                inside = int(token == "[" or previous.lower() == "in")
+                if previous.lower() == "in":
+                    sets.append((len(parts) + 1, len(values)))
+                    inside = 1
+                elif token == "[":
+                    inside = 1
             elif previous.lower() not in _PINNED and not (
                 previous == "(" and len(parts) > 1 and parts[-2].lower() in _CALLED
             ):
@@ -199,6 +208,8 @@ class Shapes:
                     token = "?s"
             parts.append(token)
             previous = token
+        if len(sets) == 1 and _LOOSE.isdisjoint(parts):
+            _lift_set(parts, values, *sets[0])
         # No text has a token such as "?n", and texts and names delimit themselves: equal keys, equal tokens.
         return Lifted(" ".join(parts).rstrip(" "), parts, tuple(values))
 
@@ -260,6 +271,32 @@ class Shapes:
         if sum([p.predicates for p in found]) > MAX_PREDICATES or sum([p.regexes for p in found]) > MAX_REGEXES:
             return None
         return tuple(found)
+
+
+def _lift_set(parts: list[str], values: list[Scalar], start: int, at: int) -> None:
+    """Lift the constants of the set that starts at ``parts[start]`` to ``values[at]``, all of them or none."""
+    close = "]" if parts[start - 1] == "[" else ")"
+    end = parts.index(close, start) if close in parts[start:] else start
+    constants = parts[start:end:2]
+    if not 0 < len(constants) <= MAX_SET or len(set(constants)) < len(constants):
+        return
+    if any(separator != "," for separator in parts[start + 1 : end : 2]):
+        return
+    markers: list[str] = []
+    found: list[Scalar] = []
+    for token in constants:
+        what = _FIRST.get(token[:1])
+        value = number(token) if what == _DIGIT and token != "." else None
+        if what == _QUOTE:
+            value = string(token)
+            if value is None:
+                return
+        elif value is None or isinstance(value, str) or value > INT_MAX or (type(value) is float and value % 1 == 0):
+            return  # of a whole number the encoding does not tell whether it was written 1 or 1.0
+        markers.append("?s" if what == _QUOTE else "?n")
+        found.append(value)
+    parts[start:end:2] = markers
+    values[at:at] = found
 
 
 def joined(pieces: Sequence[Piece]) -> Condition:
