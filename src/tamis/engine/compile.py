@@ -14,7 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tamis.model import tree as t
-from tamis.model.normal import normalise
+from tamis.model.normal import Clause, normalise
 from tamis.model.schema import Schema, context_name
 from tamis.model.shapes import Piece
 from tamis.model.shapes import joined as conjunction
@@ -74,12 +74,16 @@ class Compiler(TemplateStore):
         effects: tuple[t.Effect, ...],
         kinds: Mapping[str, Kind],
         wide: frozenset[str] = frozenset(),
+        clauses: tuple[Clause, ...] | None = None,
     ) -> Shape:
-        """The shape of a profile whose names are in the schema; ``wide`` parameters hold integers beyond 2**53."""
+        """The shape of a profile whose names are in the schema; ``wide`` parameters hold integers beyond 2**53.
+
+        ``clauses`` is the normal form of the condition, if it is known.
+        """
         parameters = tuple(dict.fromkeys(_parameters(condition, effects)))
         draft = Draft(self, parameters, kinds, wide)
-        clauses = spread(normalise(condition, MAX_CLAUSES))
-        templates = tuple(draft.template(clause) for clause in clauses)
+        clauses = normalise(condition, MAX_CLAUSES) if clauses is None else clauses
+        templates = tuple(draft.template(clause) for clause in spread(clauses))
         effect_codes = tuple(draft.effect(effect) for effect in effects)
         stores = any(
             (kind := self.schema.kind(context_name(effect.target))) is None or kind.name in ("text", "list")

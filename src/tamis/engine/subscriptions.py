@@ -18,10 +18,11 @@ from tamis.kernels import bundles as b
 from tamis.model import tree as t
 from tamis.model.language import defect
 from tamis.model.matches import Id
+from tamis.model.normal import Clause
 from tamis.model.normal import normalise as normal_form
 from tamis.model.profile import Profile, checked_id, read_profile
 from tamis.model.schema import Schema
-from tamis.model.shapes import Lifted, Shapes, substitute
+from tamis.model.shapes import Lifted, Shapes, joined, substitute
 from tamis.model.tables import Column, Table, to_list, to_table
 from tamis.model.values import NUMBER, TEXT, Kind, kind_of, normalise
 
@@ -98,7 +99,7 @@ class Subscriptions:
         """The first profile of a shape, and where an error is due: the number of the shape, and the constants."""
         if lifted is not None:
             if on_match is None:
-                number = self._assembled(key, lifted.parts, context is not None)
+                number = self._assembled(id, key, lifted.parts, context is not None)
                 if number is not None:
                     return number, lifted.values
             try:
@@ -111,8 +112,8 @@ class Subscriptions:
             key = profile if on_match is None else (profile, on_match)
         return self._read(id, profile, context, on_match, key, None, ()), ()
 
-    def _assembled(self, key: Any, parts: list[str], has_context: bool) -> int | None:
-        """The short way, for a conjunction of known predicates: nothing to parse, to check or to compile."""
+    def _assembled(self, id: Id, key: Any, parts: list[str], has_context: bool) -> int | None:
+        """The short way, for a conjunction: pieces that are known need no parsing, checking or compiling."""
         pieces = self._texts.pieces(parts)
         if pieces is None:
             return None
@@ -120,11 +121,18 @@ class Subscriptions:
         if uses and not has_context:
             return None
         shape = self._compiler.assemble(pieces)
-        if shape is None:
+        if shape is not None:
+            self._numbers[key] = number = len(self.shapes)
+            self._append(shape, uses, bool(shape.templates), 0)
+            return number
+        tree = joined(pieces)
+        kinds = {name: kind for piece in pieces for name, kind in piece.kinds.items()}
+        try:
+            self._schema.admit(tree, (), id, kinds)
+        except ProfileError:
             return None
-        self._numbers[key] = number = len(self.shapes)
-        self._append(shape, uses, len(shape.templates) > 0, 0)
-        return number
+        clause = tuple(dict.fromkeys(predicate for piece in pieces for predicate in piece.clause))
+        return self._number(key, tree, (), kinds, clauses=(clause,))
 
     def _read(
         self, id: Id, profile: Any, context: int | None, on_match: Any, key: Any, tree: t.Condition | None, values: Any
@@ -134,9 +142,9 @@ class Subscriptions:
         if tree is not None and on_match is None and self._is_ready(tree, context is not None):
             # The lifted tree will do; what is wrong with it is told better by the long way below.
             try:
-                normal_form(tree, MAX_CLAUSES)
+                clauses = normal_form(tree, MAX_CLAUSES)
                 self._schema.admit(tree, (), id, kinds)
-                return self._number(key, tree, Profile(tree), kinds, frozenset())
+                return self._number(key, tree, (), kinds, clauses=clauses)
             except ProfileError:
                 pass
         read = read_profile(profile, on_match, id)
@@ -150,7 +158,7 @@ class Subscriptions:
         condition = read.condition if tree is None else tree
         if key is None:
             key = (condition, read.effects)
-        return self._number(key, condition, read, kinds, frozenset())
+        return self._number(key, condition, read.effects, kinds)
 
     def _is_ready(self, tree: t.Condition, has_context: bool) -> bool:
         """Whether a lifted tree has no parameters of its own, and no use for a context that it has not got."""
@@ -161,10 +169,18 @@ class Subscriptions:
                 return False
         return True
 
-    def _number(self, key: Any, condition: t.Condition, read: Profile, kinds: Mapping[str, Kind], wide: Any) -> int:
+    def _number(
+        self,
+        key: Any,
+        condition: t.Condition,
+        effects: tuple[t.Effect, ...],
+        kinds: Mapping[str, Kind],
+        wide: frozenset[str] = frozenset(),
+        clauses: tuple[Clause, ...] | None = None,
+    ) -> int:
         number = self._numbers.get(key)
         if number is None:
-            shape = self._compiler.compile(condition, read.effects, kinds, wide)
+            shape = self._compiler.compile(condition, effects, kinds, wide, clauses)
             number = len(self.shapes)
             self.adopt(shape)
             self._numbers[key] = number
@@ -220,7 +236,7 @@ class Subscriptions:
         wide = frozenset(name for name, (_, residual) in columns.items() if residual is not None)
         self._compiler.has_wide |= bool(wide)
         key = ("prepared", read.condition, read.effects, tuple(kinds.items()), wide)
-        number = self._number(key, read.condition, read, kinds, wide)
+        number = self._number(key, read.condition, read.effects, kinds, wide)
         codes = self._profiles.ids.intern_many(ids)
         self._bulk.append(_Bulk(number, codes, contexts, columns))
         return table.num_rows

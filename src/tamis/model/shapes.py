@@ -12,35 +12,28 @@ thousand different conjunctions of the same few hundred predicates cost a look i
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
-from typing import Generic, NamedTuple, TypeAlias, TypeVar, cast
+from typing import Any, Generic, NamedTuple, TypeAlias, TypeVar, cast
 
 from tamis.errors import ProfileError
 from tamis.model.language import INT_MAX, MAX_PREDICATES, MAX_REGEXES, Parser, number, parse, readable, scan, string
 from tamis.model.normal import Clause, normalise
 from tamis.model.tokens import spellings
 from tamis.model.tree import (
+    FIELDS,
     And,
-    Arithmetic,
-    Between,
-    Compare,
     Condition,
     Context,
     Function,
-    Has,
     Items,
     Like,
     Literal,
     Matches,
     Member,
-    Negative,
     Node,
-    Not,
-    Or,
     Parameter,
     Scalar,
-    StartsWith,
     Truth,
     walk,
 )
@@ -105,14 +98,14 @@ class Piece:
 
     __slots__ = ("clause", "kinds", "predicates", "regexes", "signature", "tree", "uses_context")
 
-    def __init__(self, tree: Condition, clause: Clause, kinds: Mapping[str, Kind], parser: Parser) -> None:
-        self.tree = tree
+    def __init__(self, read: _Reading, clause: Clause) -> None:
+        self.tree = read.tree
         self.clause = clause  # its normal form, which has this one clause
-        self.kinds = kinds  # of its parameters, in reading order
-        self.signature = "".join(kind.name[0] for kind in kinds.values())
-        self.uses_context = any(isinstance(node, Context) for node in walk(tree))
-        self.predicates = parser.predicates
-        self.regexes = parser.regexes
+        self.kinds: Mapping[str, Kind] = read.kinds  # of its parameters, in reading order
+        self.signature = "".join(kind.name[0] for kind in read.kinds.values())
+        self.uses_context = any(type(node) is Context for node in read.nodes)
+        self.predicates = read.parser.predicates
+        self.regexes = read.parser.regexes
 
 
 class _Bounded(Generic[V]):
@@ -218,10 +211,14 @@ class Shapes:
         found = self._trees.found.get(lifted.key)
         if found is None:
             pieces = self.pieces(lifted.parts)
-            found = joined(pieces) if pieces else _parsed(lifted.parts, 0)[0]
-            if found is None:
-                parse(text)
-                return None
+            if pieces is None:
+                read = _read(lifted.parts, 0)
+                if read is None:
+                    parse(text)
+                    return None
+                found = read.tree
+            else:
+                found = joined(pieces)
             self._trees.add(lifted.key, found)
         return found
 
@@ -253,24 +250,35 @@ class Shapes:
                 between = False
             else:
                 words = parts[start:at]
-                lifted = words.count("?n") + words.count("?s") + words.count("?b")
-                # A piece without constants is the same wherever it stands, so that doubles can be told.
-                key = f"{first if lifted else 0} {' '.join(words)}"
+                key = f"{first} {' '.join(words)}"
                 piece = cached.get(key)
                 if piece is None:
-                    if key not in cached:
-                        piece = _piece(words, first if lifted else 0)
-                        self._pieces.add(key, piece)
+                    piece = None if key in cached else self._add_piece(key, words, first)
                     if piece is None:
                         return None
                 found.append(piece)
-                first += lifted
+                first += len(piece.kinds)
                 start = at + 1
                 if role == _END:
                     break
-        if sum([p.predicates for p in found]) > MAX_PREDICATES or sum([p.regexes for p in found]) > MAX_REGEXES:
+        if len(found) > MAX_REGEXES and (
+            sum(piece.predicates for piece in found) > MAX_PREDICATES
+            or sum(piece.regexes for piece in found) > MAX_REGEXES
+        ):
             return None
         return tuple(found)
+
+    def _add_piece(self, key: str, words: list[str], first: int) -> Piece | None:
+        piece: Piece | None
+        if first and _KINDS.keys().isdisjoint(words):
+            # A piece without constants is the same wherever it stands, so that doubles can be told.
+            bare = f"0 {' '.join(words)}"
+            found = self._pieces.found
+            piece = found[bare] if bare in found else self._add_piece(bare, words, 0)
+        else:
+            piece = _piece(words, first)
+        self._pieces.add(key, piece)
+        return piece
 
 
 def _lift_set(parts: list[str], values: list[Scalar], start: int, at: int) -> None:
@@ -313,10 +321,19 @@ def joined(pieces: Sequence[Piece]) -> Condition:
     return And(tuple(items))
 
 
-def _parsed(parts: list[str], first: int) -> tuple[Condition | None, Parser, dict[str, Kind]]:
-    """The tree of lifted tokens with parameters from ``first`` on, the parser and the kinds of the parameters.
+class _Reading(NamedTuple):
+    """What came of lifted tokens: the tree, its nodes from the right, the kinds of its parameters."""
 
-    The tree is None when the tokens are wrong, or right only because a parameter may stand where a constant may not.
+    tree: Condition
+    nodes: list[Node]
+    kinds: dict[str, Kind]
+    parser: Parser
+
+
+def _read(parts: list[str], first: int) -> _Reading | None:
+    """Parse lifted tokens with parameters from number ``first`` on.
+
+    None when the tokens are wrong, or right only because a parameter may stand where a constant may not.
     """
     kinds: dict[str, Kind] = {}
     tokens: list[str] = []
@@ -331,41 +348,47 @@ def _parsed(parts: list[str], first: int) -> tuple[Condition | None, Parser, dic
     try:
         tree = parser.profile()
     except ProfileError:
-        return None, parser, kinds
-    for node in walk(tree):
-        suspects: Sequence[Node] = ()
-        if isinstance(node, Truth):
-            suspects = (node.operand,)
-        elif isinstance(node, Member):
-            suspects = (node.collection,)
-        elif isinstance(node, Like | Matches):
-            suspects = (node.pattern,)
-        elif isinstance(node, Function):
-            suspects = node.arguments if node.name == "distance" else ()
-        for suspect in suspects:
-            misplaced = isinstance(suspect, Parameter) and suspect.name in kinds
-            if misplaced and not (isinstance(node, Truth) and kinds[suspect.name] is BOOLEAN):  # type: ignore[union-attr]
-                return None, parser, kinds
-    return tree, parser, kinds
+        return None
+    nodes = list(walk(tree))
+    for node in nodes:
+        look = _PARTICULAR.get(type(node))
+        for operand in look(node) if look is not None else ():
+            lifted = kinds.get(operand.name) if isinstance(operand, Parameter) else None
+            if lifted is not None and not (lifted is BOOLEAN and type(node) is Truth):
+                return None
+    return _Reading(tree, nodes, kinds, parser)
+
+
+# The operands that may be a parameter but not any constant.
+_PARTICULAR: dict[type, Callable[[Any], Sequence[Node]]] = {
+    Truth: lambda node: (node.operand,),
+    Member: lambda node: (node.collection,),
+    Like: lambda node: (node.pattern,),
+    Matches: lambda node: (node.pattern,),
+    Function: lambda node: node.arguments if node.name == "distance" else (),
+}
 
 
 def _piece(words: list[str], first: int) -> Piece | None:
     """The piece of the words between two ``and``; None when it cannot be looked at by itself."""
     if any(word.lower() == "or" and word not in _ROLES for word in words):  # oR: the caller took it for a name
         return None
-    tree, parser, kinds = _parsed([*words, ""], first)
-    if tree is None or BOOLEAN in kinds.values():
+    read = _read([*words, ""], first)
+    if read is None or BOOLEAN in read.kinds.values():
         return None
-    names = [node.name for node in walk(tree) if isinstance(node, Parameter)][::-1]
-    if list(dict.fromkeys(names)) != list(kinds):
+    names = dict.fromkeys(node.name for node in reversed(read.nodes) if isinstance(node, Parameter))
+    if list(names) != list(read.kinds):
         return None
     try:
-        clauses = normalise(tree)
+        clauses = normalise(read.tree)
     except ProfileError:
         return None
-    if len(clauses) != 1 or not clauses[0] or (not kinds and len(clauses[0]) > 1):
+    if len(clauses) != 1 or not clauses[0] or (not read.kinds and len(clauses[0]) > 1):
         return None
-    return Piece(tree, clauses[0], kinds, parser)
+    predicates, regexes = read.parser.predicates, read.parser.regexes
+    if predicates > MAX_PREDICATES // MAX_REGEXES or regexes > 1:  # so that few pieces need not be counted
+        return None
+    return Piece(read, clauses[0])
 
 
 def _before_operand(part: str) -> bool:
@@ -389,8 +412,8 @@ def _substitute(node: Node, values: Mapping[str, Scalar | Sequence[Scalar]]) -> 
             return node
         value = values[node.name]
         return Items(tuple(map(Literal, value))) if isinstance(value, list | tuple) else Literal(cast("Scalar", value))
-    names = _FIELDS.get(type(node))
-    if names is None:
+    names = FIELDS.get(type(node))
+    if not names:
         return node
     changed: dict[str, object] = {}
     for name in names:
@@ -407,24 +430,6 @@ def _substitute(node: Node, values: Mapping[str, Scalar | Sequence[Scalar]]) -> 
         changed[name] = new
     return replace(node, **changed) if changed else node  # type: ignore[arg-type]
 
-
-_FIELDS: dict[type, tuple[str, ...]] = {
-    Items: ("items",),
-    Negative: ("operand",),
-    Arithmetic: ("left", "right"),
-    Function: ("arguments",),
-    Compare: ("left", "right"),
-    Between: ("value", "low", "high"),
-    Member: ("value", "collection"),
-    Like: ("value", "pattern"),
-    StartsWith: ("value", "prefix"),
-    Matches: ("value", "pattern"),
-    Has: ("operand",),
-    Truth: ("operand",),
-    And: ("items",),
-    Or: ("items",),
-    Not: ("item",),
-}
 
 _SHARED = Shapes()
 

@@ -169,8 +169,11 @@ def number(token: str) -> int | float | str:
 
     2**63 passes: with a minus in front it is in range, which the caller has to check.
     """
-    if len(token) < 19 and token.isascii() and token.isdigit():
-        return int(token)
+    if len(token) < 19 and token.isascii():
+        if token.isdigit():
+            return int(token)
+        if token.replace(".", "", 1).isdigit():
+            return float(token)
     if _INTEGER.fullmatch(token):
         digits = token.replace("_", "").lstrip("0")
         if len(digits) > 19:
