@@ -58,8 +58,12 @@ class PieceTemplates:
 
     def templates(self, pieces: Sequence[Piece]) -> tuple[int, ...] | None:
         """Append the templates of a conjunction; None, and no template appended, when a piece cannot be kept."""
-        if len(set(pieces)) < len(pieces):
-            pieces = tuple(dict.fromkeys(pieces))
+        if len([piece for piece in pieces if not piece.kinds]) > 1:
+            # In a normal form a predicate stands once. With parameters, which differ, no two are the same.
+            unique: dict[Piece | Clause, Piece] = {}
+            for piece in pieces:
+                unique.setdefault(piece if piece.kinds else piece.clause, piece)
+            pieces = tuple(unique.values())
         known = self._known
         try:
             found = [known[piece] for piece in pieces]

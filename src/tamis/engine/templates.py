@@ -132,6 +132,8 @@ class TemplateStore:
         self._new_rows, self._new_predicates, self._new_code = bytearray(), bytearray(), bytearray()
 
     def bundle(self) -> b.Templates:
+        """The arrays as kernels see them: settled, so that no bound is ever taken from a comparison of texts."""
+        self.settle()
         self._write()
         self._bundle = b.Templates.current(
             self._bundle, self._row, self._predicate, self._code, self._pool, self._pool_residual

@@ -253,7 +253,9 @@ class Shapes:
                 key = f"{first} {' '.join(words)}"
                 piece = cached.get(key)
                 if piece is None:
-                    piece = None if key in cached else self._add_piece(key, words, first)
+                    if key not in cached:
+                        piece = _piece(words, first)
+                        self._pieces.add(key, piece)
                     if piece is None:
                         return None
                 found.append(piece)
@@ -267,18 +269,6 @@ class Shapes:
         ):
             return None
         return tuple(found)
-
-    def _add_piece(self, key: str, words: list[str], first: int) -> Piece | None:
-        piece: Piece | None
-        if first and _KINDS.keys().isdisjoint(words):
-            # A piece without constants is the same wherever it stands, so that doubles can be told.
-            bare = f"0 {' '.join(words)}"
-            found = self._pieces.found
-            piece = found[bare] if bare in found else self._add_piece(bare, words, 0)
-        else:
-            piece = _piece(words, first)
-        self._pieces.add(key, piece)
-        return piece
 
 
 def _lift_set(parts: list[str], values: list[Scalar], start: int, at: int) -> None:
