@@ -95,14 +95,14 @@ def test_a_shape_from_pieces_is_the_shape_compiled_as_a_whole(seed: int, monkeyp
             whole.subscribe(i, text, context="c")
     assert short > 150
     one, two = assembled._subscriptions, whole._subscriptions
-    assert [entry.values for entry in one._waiting] == [entry.values for entry in two._waiting]
-    for i, (here, there) in enumerate(zip(one._waiting, two._waiting, strict=True)):
-        mine, other = one.shapes[here.shape], two.shapes[there.shape]
+    assert one._waiting.values == two._waiting.values
+    for i, (here, there) in enumerate(zip(one._waiting.shapes, two._waiting.shapes, strict=True)):
+        mine, other = one.shapes[here], two.shapes[there]
         text = (SETTLING + texts)[i]
         assert mine.condition == other.condition, text
         assert (mine.parameters, mine.kinds, mine.computed) == (other.parameters, other.kinds, other.computed), text
-        assert one._needs_context[here.shape] == two._needs_context[there.shape], text
-        assert resolved(assembled, here.shape) == resolved(whole, there.shape), text
+        assert one._needs_context[here] == two._needs_context[there], text
+        assert resolved(assembled, here) == resolved(whole, there), text
 
 
 def random_message(rng: np.random.Generator) -> dict[str, Any]:

@@ -164,6 +164,7 @@ PIECES = Shapes()
 
 @given(chains)
 @example([("b", " oR "), ("x < 5", " and "), ("b", "")])
+@example([("b", " oR "), ("b", " and "), ("x < 5", "")])
 @example([("x between 1", " and "), ("b", "")])
 def test_a_text_put_together_from_pieces_is_the_text(chain: list[tuple[str, str]]) -> None:
     text = "".join(item + connector for item, connector in chain).removesuffix(chain[-1][1])

@@ -36,11 +36,16 @@ _KINDS: dict[type, Kind] = {int: NUMBER, float: NUMBER, str: TEXT}
 Add = Callable[[], NDArray[np.int32]]
 
 
-class _Waiting(NamedTuple):
-    id: Id
-    shape: int
-    values: tuple[Any, ...]
-    context: int
+class _Waiting:
+    """Profiles that wait, by column: an object per profile would cost the garbage collector a fifth of the load."""
+
+    __slots__ = ("contexts", "ids", "shapes", "values")
+
+    def __init__(self) -> None:
+        self.ids: list[Id] = []
+        self.shapes: list[int] = []
+        self.values: list[tuple[Any, ...]] = []
+        self.contexts: list[int] = []
 
 
 class _Bulk(NamedTuple):
@@ -61,13 +66,13 @@ class Subscriptions:
         self._plain: list[bool] = []
         self._numbers: dict[Any, int] = {}
         self._texts = Shapes()
-        self._waiting: list[_Waiting] = []
+        self._waiting = _Waiting()
         self._bulk: list[_Bulk] = []
 
     @property
     def pending(self) -> bool:
         """Whether anything waits."""
-        return bool(self._waiting or self._bulk)
+        return bool(self._waiting.ids or self._bulk)
 
     # -- one ---------------------------------------------------------------------------------------------------
 
@@ -91,7 +96,11 @@ class Subscriptions:
         number = self._numbers.get(key)
         if number is None or (context is None and self._needs_context[number]):
             number, values = self._first_of(id, profile, context, on_match, key, lifted)
-        self._waiting.append(_Waiting(id, number, values, -1 if context is None else context))
+        waiting = self._waiting
+        waiting.ids.append(id)
+        waiting.shapes.append(number)
+        waiting.values.append(values)
+        waiting.contexts.append(-1 if context is None else context)
 
     def _first_of(
         self, id: Id, profile: Any, context: int | None, on_match: Any, key: Any, lifted: Lifted | None
@@ -310,27 +319,27 @@ class Subscriptions:
         """Everything that waits: functions that store one shape's profiles each, and codes to retire before."""
         adds: list[Add] = []
         replaced: list[int] = []
-        waiting, self._waiting = self._waiting, []
+        waiting, self._waiting = self._waiting, _Waiting()
         bulk, self._bulk = self._bulk, []
-        if waiting:
-            codes = self._profiles.ids.intern_many([entry.id for entry in waiting])
-            order = self._profiles.next_order(len(waiting))
+        if waiting.ids:
+            codes = self._profiles.ids.intern_many(waiting.ids)
+            order = self._profiles.next_order(len(codes))
             keep = _last_of_each(codes)
             replaced += self._profiles.alive_among(codes[keep])
             groups: dict[int, list[int]] = {}
             plain: dict[tuple[int, int], list[int]] = {}
             for i in keep.tolist():
-                number, values = waiting[i].shape, waiting[i].values
+                number = waiting.shapes[i]
                 if self._plain[number]:
-                    plain.setdefault((len(values), len(self.shapes[number].templates)), []).append(i)
+                    plain.setdefault((len(waiting.values[i]), len(self.shapes[number].templates)), []).append(i)
                 else:
                     groups.setdefault(number, []).append(i)
             for (width, _), members in plain.items():
                 adds.append(self._plain_adder(width, members, waiting, codes, order))
             for number, members in groups.items():
                 at = np.array(members)
-                contexts = np.array([waiting[i].context for i in members], np.int32)
-                columns = self._lifted(self.shapes[number], [waiting[i].values for i in members])
+                contexts = np.array([waiting.contexts[i] for i in members], np.int32)
+                columns = self._lifted(self.shapes[number], [waiting.values[i] for i in members])
                 adds.append(self._adder(number, codes[at], contexts, columns, order[at]))
         for batch in bulk:
             order = self._profiles.next_order(len(batch.codes))
@@ -355,23 +364,21 @@ class Subscriptions:
 
         return add
 
-    def _plain_adder(self, width: int, members: list[int], waiting: Any, codes: Any, order: Any) -> Add:
+    def _plain_adder(self, width: int, members: list[int], waiting: _Waiting, codes: Any, order: Any) -> Add:
         """Profiles of many shapes at once: as many clauses each, constants as they are, no effects."""
 
         def add() -> NDArray[np.int32]:
-            shapes = self.shapes
-            rows = [waiting[i] for i in members]
-            flat = [value for row in rows for value in row.values]
+            flat = [value for i in members for value in waiting.values[i]]
             texts = [value for value in flat if type(value) is str]
             if texts:
                 interned = iter(self._compiler.values.texts.intern_many(texts).tolist())
                 flat = [next(interned) if type(value) is str else value for value in flat]
-            constants = np.array(flat, np.float64).reshape(len(rows), width)
-            numbers = np.array([row.shape for row in rows], np.int32)
-            templates = np.array([shapes[row.shape].templates for row in rows], np.int32)
-            contexts = np.array([row.context for row in rows], np.int32)
+            constants = np.array(flat, np.float64).reshape(len(members), width)
+            numbers = [waiting.shapes[i] for i in members]
+            templates = np.array([self.shapes[number].templates for number in numbers], np.int32)
+            contexts = np.array([waiting.contexts[i] for i in members], np.int32)
             at = np.array(members)
-            return self._profiles.add(codes[at], contexts, order[at], numbers, templates, constants)
+            return self._profiles.add(codes[at], contexts, order[at], np.array(numbers, np.int32), templates, constants)
 
         return add
 
