@@ -54,7 +54,7 @@ class PieceTemplates:
     def __init__(self, store: TemplateStore) -> None:
         self._store = store
         self._known: dict[Piece, _Known] = {}
-        self._refused: set[Piece] = set()
+        self._refused: set[Piece] = set()  # with constants computed per profile
 
     def templates(self, pieces: Sequence[Piece]) -> tuple[int, ...] | None:
         """Append the templates of a conjunction; None, and no template appended, when a piece cannot be kept."""
@@ -105,7 +105,7 @@ class PieceTemplates:
 
     def _learn(self, pieces: Sequence[Piece]) -> bool:
         """Compile the pieces that are new; false when one of them has to be compiled with the others."""
-        if len(self._known) > MAX_PIECES:
+        if len(self._known) + len(self._refused) > MAX_PIECES:
             self._known.clear()
             self._refused.clear()
         new = [piece for piece in pieces if piece not in self._known]
