@@ -146,7 +146,7 @@ def _saved_shape(shape: Shape) -> dict[str, Any]:
 
 def _shape(saved: dict[str, Any]) -> Shape:
     return Shape(
-        condition=unpack(saved["condition"]),
+        source=unpack(saved["condition"]),
         effects=unpack(saved["effects"]),
         parameters=tuple(saved["parameters"]),
         kinds={name: Kind.parse(kind) for name, kind in saved["kinds"].items()},

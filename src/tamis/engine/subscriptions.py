@@ -18,10 +18,11 @@ from tamis.kernels import bundles as b
 from tamis.model import tree as t
 from tamis.model.language import defect
 from tamis.model.matches import Id
+from tamis.model.normal import Clause
 from tamis.model.normal import normalise as normal_form
 from tamis.model.profile import Profile, checked_id, read_profile
 from tamis.model.schema import Schema
-from tamis.model.shapes import Shapes, substitute
+from tamis.model.shapes import Lifted, Shapes, joined, substitute
 from tamis.model.tables import Column, Table, to_list, to_table
 from tamis.model.values import NUMBER, TEXT, Kind, kind_of, normalise
 
@@ -35,11 +36,16 @@ _KINDS: dict[type, Kind] = {int: NUMBER, float: NUMBER, str: TEXT}
 Add = Callable[[], NDArray[np.int32]]
 
 
-class _Waiting(NamedTuple):
-    id: Id
-    shape: int
-    values: tuple[Any, ...]
-    context: int
+class _Waiting:
+    """Profiles that wait, by column: an object per profile would cost the garbage collector a fifth of the load."""
+
+    __slots__ = ("contexts", "ids", "shapes", "values")
+
+    def __init__(self) -> None:
+        self.ids: list[Id] = []
+        self.shapes: list[int] = []
+        self.values: list[tuple[Any, ...]] = []
+        self.contexts: list[int] = []
 
 
 class _Bulk(NamedTuple):
@@ -60,49 +66,94 @@ class Subscriptions:
         self._plain: list[bool] = []
         self._numbers: dict[Any, int] = {}
         self._texts = Shapes()
-        self._waiting: list[_Waiting] = []
+        self._waiting = _Waiting()
         self._bulk: list[_Bulk] = []
 
     @property
     def pending(self) -> bool:
         """Whether anything waits."""
-        return bool(self._waiting or self._bulk)
+        return bool(self._waiting.ids or self._bulk)
 
     # -- one ---------------------------------------------------------------------------------------------------
 
     def add(self, id: Id, profile: Any, context: int | None, on_match: Any) -> None:
         """Check one profile and let it wait."""
         key: Any = None
-        tree: t.Condition | None = None
+        lifted: Lifted | None = None
         values: tuple[Any, ...] = ()
         if type(profile) is str and (on_match is None or type(on_match) is str):
             try:
-                key, tree, values = self._texts.lift(profile)
+                lifted = self._texts.take_apart(profile)
             except ProfileError as error:
                 error.profile = id
                 raise
-            for value in values:
-                if isinstance(value, bool) or (isinstance(value, int) and not -WIDE <= value <= WIDE):
-                    # true and false fold in the normal form; wide integers are rare: neither is lifted.
-                    key, tree, values = profile, None, ()
-                    break
-            key = (key, on_match)
+            if lifted is not None and _stays_lifted(lifted.values):
+                key, _, values = lifted
+            else:
+                key, lifted = profile, None
+            if on_match is not None:
+                key = (key, on_match)
         number = self._numbers.get(key)
         if number is None or (context is None and self._needs_context[number]):
-            number = self._first_of(id, profile, context, on_match, key, tree, values)
-        self._waiting.append(_Waiting(id, number, values, -1 if context is None else context))
+            number, values = self._first_of(id, profile, context, on_match, key, lifted)
+        waiting = self._waiting
+        waiting.ids.append(id)
+        waiting.shapes.append(number)
+        waiting.values.append(values)
+        waiting.contexts.append(-1 if context is None else context)
 
     def _first_of(
+        self, id: Id, profile: Any, context: int | None, on_match: Any, key: Any, lifted: Lifted | None
+    ) -> tuple[int, tuple[Any, ...]]:
+        """The first profile of a shape, and where an error is due: the number of the shape, and the constants."""
+        if lifted is not None:
+            if on_match is None:
+                number = self._assembled(id, key, lifted.parts, context is not None)
+                if number is not None:
+                    return number, lifted.values
+            try:
+                tree = self._texts.tree(lifted, profile)
+            except ProfileError as error:
+                error.profile = id
+                raise
+            if tree is not None:
+                return self._read(id, profile, context, on_match, key, tree, lifted.values), lifted.values
+            key = profile if on_match is None else (profile, on_match)
+        return self._read(id, profile, context, on_match, key, None, ()), ()
+
+    def _assembled(self, id: Id, key: Any, parts: list[str], has_context: bool) -> int | None:
+        """The short way, for a conjunction: pieces that are known need no parsing, checking or compiling."""
+        pieces = self._texts.pieces(parts)
+        if pieces is None:
+            return None
+        uses = any([piece.uses_context for piece in pieces])  # noqa: C419 (a generator takes three times as long)
+        if uses and not has_context:
+            return None
+        shape = self._compiler.assemble(pieces)
+        if shape is not None:
+            self._numbers[key] = number = len(self.shapes)
+            self._append(shape, uses, bool(shape.templates), 0)
+            return number
+        tree = joined(pieces)
+        kinds = {name: kind for piece in pieces for name, kind in piece.kinds.items()}
+        try:
+            self._schema.admit(tree, (), id, kinds)
+        except ProfileError:
+            return None
+        clause = tuple(dict.fromkeys(predicate for piece in pieces for predicate in piece.clause))
+        return self._number(key, tree, (), kinds, clauses=(clause,))
+
+    def _read(
         self, id: Id, profile: Any, context: int | None, on_match: Any, key: Any, tree: t.Condition | None, values: Any
     ) -> int:
-        """The long way, with every check: for the first profile of a shape, and where an error is due."""
+        """The long way, with every check."""
         kinds = {f"#{i}": _KINDS[type(value)] for i, value in enumerate(values)}
         if tree is not None and on_match is None and self._is_ready(tree, context is not None):
             # The lifted tree will do; what is wrong with it is told better by the long way below.
             try:
-                normal_form(tree, MAX_CLAUSES)
+                clauses = normal_form(tree, MAX_CLAUSES)
                 self._schema.admit(tree, (), id, kinds)
-                return self._number(key, tree, Profile(tree), kinds, frozenset())
+                return self._number(key, tree, (), kinds, clauses=clauses)
             except ProfileError:
                 pass
         read = read_profile(profile, on_match, id)
@@ -116,7 +167,7 @@ class Subscriptions:
         condition = read.condition if tree is None else tree
         if key is None:
             key = (condition, read.effects)
-        return self._number(key, condition, read, kinds, frozenset())
+        return self._number(key, condition, read.effects, kinds)
 
     def _is_ready(self, tree: t.Condition, has_context: bool) -> bool:
         """Whether a lifted tree has no parameters of its own, and no use for a context that it has not got."""
@@ -127,10 +178,18 @@ class Subscriptions:
                 return False
         return True
 
-    def _number(self, key: Any, condition: t.Condition, read: Profile, kinds: Mapping[str, Kind], wide: Any) -> int:
+    def _number(
+        self,
+        key: Any,
+        condition: t.Condition,
+        effects: tuple[t.Effect, ...],
+        kinds: Mapping[str, Kind],
+        wide: frozenset[str] = frozenset(),
+        clauses: tuple[Clause, ...] | None = None,
+    ) -> int:
         number = self._numbers.get(key)
         if number is None:
-            shape = self._compiler.compile(condition, read.effects, kinds, wide)
+            shape = self._compiler.compile(condition, effects, kinds, wide, clauses)
             number = len(self.shapes)
             self.adopt(shape)
             self._numbers[key] = number
@@ -138,13 +197,17 @@ class Subscriptions:
 
     def adopt(self, shape: Shape, shared_effects: int | None = None) -> None:
         """Append a compiled shape."""
-        self.shapes.append(shape)
         uses = any(isinstance(node, t.Context) for node in t.walk(shape.condition)) or bool(shape.effects)
-        self._needs_context.append(uses)
-        plain = len(shape.templates) == 1 and not (shape.effects or shape.computed or shape.wide)
-        self._plain.append(plain and shape.parameters == tuple(f"#{i}" for i in range(len(shape.parameters))))
+        plain = bool(shape.templates) and not (shape.effects or shape.computed or shape.wide)
+        plain = plain and shape.parameters == tuple(f"#{i}" for i in range(len(shape.parameters)))
         if shared_effects is None:
             shared_effects = 0 if shape.own_effects else self._profiles.place_effects(shape.effect_codes)
+        self._append(shape, uses, plain, shared_effects)
+
+    def _append(self, shape: Shape, uses_context: bool, plain: bool, shared_effects: int) -> None:
+        self.shapes.append(shape)
+        self._needs_context.append(uses_context)
+        self._plain.append(plain)
         self._shared_effects.append(shared_effects)
 
     @property
@@ -182,7 +245,7 @@ class Subscriptions:
         wide = frozenset(name for name, (_, residual) in columns.items() if residual is not None)
         self._compiler.has_wide |= bool(wide)
         key = ("prepared", read.condition, read.effects, tuple(kinds.items()), wide)
-        number = self._number(key, read.condition, read, kinds, wide)
+        number = self._number(key, read.condition, read.effects, kinds, wide)
         codes = self._profiles.ids.intern_many(ids)
         self._bulk.append(_Bulk(number, codes, contexts, columns))
         return table.num_rows
@@ -256,33 +319,32 @@ class Subscriptions:
         """Everything that waits: functions that store one shape's profiles each, and codes to retire before."""
         adds: list[Add] = []
         replaced: list[int] = []
-        waiting, self._waiting = self._waiting, []
+        waiting, self._waiting = self._waiting, _Waiting()
         bulk, self._bulk = self._bulk, []
-        if waiting:
-            codes = self._profiles.ids.intern_many([entry.id for entry in waiting])
-            order = self._profiles.next_order(len(waiting))
+        if waiting.ids:
+            codes = self._profiles.ids.intern_many(waiting.ids)
+            order = self._profiles.next_order(len(codes))
             keep = _last_of_each(codes)
-            replaced += [int(code) for code in codes[keep] if self._profiles.alive(int(code))]
+            replaced += self._profiles.alive_among(codes[keep])
             groups: dict[int, list[int]] = {}
-            plain: dict[int, list[int]] = {}
+            plain: dict[tuple[int, int], list[int]] = {}
             for i in keep.tolist():
-                number, values = waiting[i].shape, waiting[i].values
+                number = waiting.shapes[i]
                 if self._plain[number]:
-                    plain.setdefault(len(values), []).append(i)
+                    plain.setdefault((len(waiting.values[i]), len(self.shapes[number].templates)), []).append(i)
                 else:
                     groups.setdefault(number, []).append(i)
-            for width, members in plain.items():
+            for (width, _), members in plain.items():
                 adds.append(self._plain_adder(width, members, waiting, codes, order))
             for number, members in groups.items():
                 at = np.array(members)
-                contexts = np.array([waiting[i].context for i in members], np.int32)
-                columns = self._lifted(self.shapes[number], [waiting[i].values for i in members])
+                contexts = np.array([waiting.contexts[i] for i in members], np.int32)
+                columns = self._lifted(self.shapes[number], [waiting.values[i] for i in members])
                 adds.append(self._adder(number, codes[at], contexts, columns, order[at]))
         for batch in bulk:
             order = self._profiles.next_order(len(batch.codes))
             keep = _last_of_each(batch.codes)
-            if self._profiles.count:
-                replaced += [int(code) for code in batch.codes[keep] if self._profiles.alive(int(code))]
+            replaced += self._profiles.alive_among(batch.codes[keep])
             columns = batch.columns
             if len(keep) < len(order):
                 columns = {name: (d[keep], None if r is None else r[keep]) for name, (d, r) in columns.items()}
@@ -302,20 +364,21 @@ class Subscriptions:
 
         return add
 
-    def _plain_adder(self, width: int, members: list[int], waiting: Any, codes: Any, order: Any) -> Add:
-        """Profiles of many shapes at once: one clause each, constants as they are, no effects."""
+    def _plain_adder(self, width: int, members: list[int], waiting: _Waiting, codes: Any, order: Any) -> Add:
+        """Profiles of many shapes at once: as many clauses each, constants as they are, no effects."""
 
         def add() -> NDArray[np.int32]:
-            intern, shapes = self._compiler.values.texts.intern, self.shapes
-            rows = [waiting[i] for i in members]
-            constants = np.array(
-                [[intern(v) if type(v) is str else v for v in row.values] for row in rows], np.float64
-            ).reshape(len(rows), width)
-            numbers = np.array([row.shape for row in rows], np.int32)
-            templates = np.array([shapes[row.shape].templates for row in rows], np.int32)
-            contexts = np.array([row.context for row in rows], np.int32)
+            flat = [value for i in members for value in waiting.values[i]]
+            texts = [value for value in flat if type(value) is str]
+            if texts:
+                interned = iter(self._compiler.values.texts.intern_many(texts).tolist())
+                flat = [next(interned) if type(value) is str else value for value in flat]
+            constants = np.array(flat, np.float64).reshape(len(members), width)
+            numbers = [waiting.shapes[i] for i in members]
+            templates = np.array([self.shapes[number].templates for number in numbers], np.int32)
+            contexts = np.array([waiting.contexts[i] for i in members], np.int32)
             at = np.array(members)
-            return self._profiles.add(codes[at], contexts, order[at], numbers, templates, constants)
+            return self._profiles.add(codes[at], contexts, order[at], np.array(numbers, np.int32), templates, constants)
 
         return add
 
@@ -348,6 +411,15 @@ class Subscriptions:
             given[name] = values.decode(float(profiles.constant[at]), residual, kind)
             at += 2 if name in shape.wide else 1
         return substitute(shape.condition, given), context
+
+
+def _stays_lifted(values: tuple[Any, ...]) -> bool:
+    """True and false fold in the normal form; wide integers are rare: neither is lifted."""
+    for value in values:
+        kind = type(value)
+        if kind is bool or (kind is int and not -WIDE <= value <= WIDE):
+            return False
+    return True
 
 
 def _last_of_each(codes: NDArray[np.int32]) -> NDArray[np.int64]:

@@ -211,6 +211,10 @@ class Schema:
             raise
         self._commit(attempt)
 
+    def fits(self, condition: t.Condition, parameters: Mapping[str, Kind]) -> bool:
+        """Whether a condition is over settled names only and right: then it is admitted, now and ever after."""
+        return self._fits(condition, parameters)
+
     def infer(self, expression: t.Expression, parameters: Mapping[str, Kind] | None = None) -> Kind | None:
         """The kind of an expression of an admitted profile; ``None`` while it is open. Changes nothing."""
         kind = self._expression(expression, parameters)

@@ -197,9 +197,39 @@ def children(node: Node) -> Iterator[Node]:
 
 
 def walk(node: Node) -> Iterator[Node]:
-    """The node and everything below it."""
+    """The node and everything below it, from the right."""
     stack = [node]
     while stack:
         node = stack.pop()
         yield node
-        stack.extend(children(node))
+        fields = FIELDS.get(type(node))
+        if fields is None:
+            stack.extend(children(node))
+            continue
+        for name in fields:  # children(), written out: half the time
+            value = getattr(node, name)
+            if type(value) is tuple:
+                stack.extend(value)
+            elif type(value) in FIELDS or hasattr(value, "__dataclass_fields__"):
+                stack.append(value)
+
+
+# The fields of every node that may hold nodes.
+FIELDS: dict[type, tuple[str, ...]] = {
+    **dict.fromkeys((Literal, Attribute, Context, Parameter), ()),
+    Items: ("items",),
+    Negative: ("operand",),
+    Arithmetic: ("left", "right"),
+    Function: ("arguments",),
+    Compare: ("left", "right"),
+    Between: ("value", "low", "high"),
+    Member: ("value", "collection"),
+    Like: ("value", "pattern"),
+    StartsWith: ("value", "prefix"),
+    Matches: ("value", "pattern"),
+    Has: ("operand",),
+    Truth: ("operand",),
+    And: ("items",),
+    Or: ("items",),
+    Not: ("item",),
+}
