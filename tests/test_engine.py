@@ -168,3 +168,26 @@ def test_check_finds_a_broken_index() -> None:
     f._indexes[0].bundle.lines[:64] = 255
     with pytest.raises(InvariantError, match="K\\(i\\)"):
         f.check()
+
+
+def test_a_value_with_unbounded_slack_may_get_lost() -> None:
+    """A flood of updates without a message: nobody watches the contexts any more, not even when a value is lost."""
+    engine, oracle = Filter(), ReferenceFilter()
+    names = [f"c{i}" for i in range(300)]
+    rng = np.random.default_rng(5)
+    for name in names:
+        for f in (engine, oracle):
+            f.subscribe(name, "x between ctx.a - 5 and ctx.a + 5", context=name)
+    for _ in range(200):
+        values = rng.uniform(0, 300, len(names))
+        engine.update_many(engine.context_index(names), "a", values)
+    for name, value in zip(names, values.tolist(), strict=True):
+        oracle.update(name, a=value)
+    before = engine.stats["escalations"]
+    for f in (engine, oracle):
+        f.update("c7", a=None)
+    assert engine.stats["escalations"] == before
+    engine.check()
+    for x in np.linspace(-10, 310, 400).tolist():
+        assert engine.match({"x": x}) == oracle.match({"x": x})
+        engine.check()

@@ -86,3 +86,9 @@ def test_depth_is_an_error_of_the_profile() -> None:
         value = Negative(value)
     with pytest.raises(ProfileError, match="too-deep"):
         to_text(value)
+
+
+@pytest.mark.parametrize("signs", [1, 2, 3, 60])
+def test_signs_in_a_row_print_no_deeper_than_they_were(signs: int) -> None:
+    tree = parse(f"a == {'- ' * signs}2.0 and b > {'- ' * signs}ctx.b")
+    assert parse(to_text(tree)) == tree

@@ -413,7 +413,12 @@ def check(ix, ids, world):
         if is_open and not marked:
             return 5, k, -1
         if not is_open:
-            if marked and not ix.masks[chunk, FIXED] & bit:
+            # A value without bounds to its slack may get lost unheard: then every message is in doubt about its slot.
+            doubtful = ix.masks[chunk, FIXED] & bit != 0
+            for s in range(slots):
+                if math.isnan(interval(k, np.int64(ix.slot_attribute[s]), world)[1]):
+                    doubtful = doubtful or ix.margin[chunk * slots + s] >= 252
+            if marked and not doubtful:
                 return 5, k, -1
             continue
         for s in range(slots):

@@ -15,6 +15,7 @@ from .bundles import (
     ATTRIBUTE,
     CANDIDATES,
     CLOSED,
+    CONSTANTS,
     CONTEXT,
     CTX,
     DEPENDS_HIGH,
@@ -27,10 +28,13 @@ from .bundles import (
     HAS_EFFECT,
     HAS_SIBLING,
     HIGH,
+    HIGH_CONST,
     HIGH_CTX,
     LOW,
+    LOW_CONST,
     LOW_CTX,
     N_ENTRIES,
+    NONE,
     PLACE,
     PREDICATES,
     PROBES,
@@ -41,7 +45,7 @@ from .bundles import (
 )
 from .cells import pin
 from .jit import bare, inlined
-from .postfilter import holds, interval, satisfiable
+from .postfilter import bound, holds, interval, satisfiable
 from .simd import prefetch
 
 PIECE = 512
@@ -122,6 +126,18 @@ def remove(ix, k, world):
     world.clauses.meta[k, PLACE] = -1
 
 
+@inlined
+def _ends(p, c, own, world):
+    """The interval of a predicate that is the only one on its attribute."""
+    pred = world.templates.predicate
+    low, high = -np.inf, np.inf
+    if pred[p, LOW] != NONE:
+        low = bound(pred[p, LOW], pred[p, LOW_CTX], pred[p, LOW_CONST], c, own, world)
+    if pred[p, HIGH] != NONE:
+        high = bound(pred[p, HIGH], pred[p, HIGH_CTX], pred[p, HIGH_CONST], c, own, world)
+    return low, high
+
+
 @bare
 def announce(ix, place, a):
     """Prefetch the bounds of an entry for context attribute ``a``, guessing that the slots follow the attributes."""
@@ -158,8 +174,11 @@ def escalate(ix, k, a, v, world):
             ):
                 s = ix.attribute_slot[pred[p, ATTRIBUTE]]
                 if s >= 0:
-                    _, low, high = interval(k, np.int64(pred[p, ATTRIBUTE]), world)
-                    if math.isnan(low):
+                    if pred[p, TRAITS] == 0:
+                        low, high = _ends(p, np.int64(meta[k, CONTEXT]), np.int64(meta[k, CONSTANTS]), world)
+                    else:
+                        _, low, high = interval(k, np.int64(pred[p, ATTRIBUTE]), world)
+                    if math.isnan(low) or math.isnan(high):
                         _write(ix, k, e, world)
                         return nothing
                     ix.low[s, e], ix.high[s, e] = _round_down(low), _round_up(high)

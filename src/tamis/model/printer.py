@@ -133,9 +133,11 @@ def _text(node: Node, power: int) -> str:
         return f"{node.name}({', '.join([_text(argument, 0) for argument in node.arguments])})"
     if isinstance(node, Negative):
         inner = node.operand
-        bare = isinstance(inner, Attribute | Context | Parameter | Function)
-        text = f"-{_text(inner, 0)}" if bare else f"-({_text(inner, 0)})"
-        return text
+        text = _text(inner, 0)
+        if isinstance(inner, Attribute | Context | Parameter | Function):
+            return f"-{text}"
+        # Signs one after the other stay so: parentheses would make the text deeper than the one it came from.
+        return f"- {text}" if isinstance(inner, Negative | Literal) and text.startswith("-") else f"-({text})"
     if isinstance(node, Arithmetic):
         own = _POWER[node.op]
         text = f"{_text(node.left, own)} {node.op} {_text(node.right, own + 1)}"
