@@ -36,6 +36,7 @@ from .cells import (
     MOVES,
     ONE,
     OPEN,
+    SAMPLES,
     TAKEN,
     cells_of,
     fit,
@@ -174,7 +175,8 @@ def observe(ix, c, a, v, old, world):
             if s >= 0 and moves(pred, p, a):
                 seen[s, MOVED] += SAMPLE
                 seen[s, SQUARES] += SAMPLE * step * step
-    if np.int64(seen[slots, 1]) % (SAMPLE * 128) == 0:
+    ix.count[SAMPLES] += 1
+    if ix.count[SAMPLES] & 127 == 0:
         adapt(ix)
 
 

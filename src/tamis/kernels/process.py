@@ -166,16 +166,14 @@ def _sort_by_order(codes, n, order):
 
 @inlined
 def _announce(ix, u, u_context, u_attribute, world):
-    """Fetch what updates to come will touch, each thing when the address it hangs on has arrived.
+    """Fetch what escalations to come will touch, each thing when the address it hangs on has arrived.
 
     Updates jump about in memory; without this they wait for one cache miss after the other.
     """
     contexts, meta = world.contexts, world.clauses.meta
-    columns = contexts.value.shape[1]
     c, a = u_context[u + AHEAD], max(0, np.int64(u_attribute[u + AHEAD]))
     # The watch bits are few and stay in the cache: what is not watched is a plain store.
     if contexts.watch[c, a >> 3] >> (a & 7) & 1:
-        prefetch(contexts.safe, (c * columns + a) * 2)
         prefetch(contexts.head, c)
     c, a = u_context[u + AHEAD // 3 * 2], max(0, np.int64(u_attribute[u + AHEAD // 3 * 2]))
     if contexts.watch[c, a >> 3] >> (a & 7) & 1:
@@ -189,23 +187,34 @@ def _announce(ix, u, u_context, u_attribute, world):
 
 @bare
 def _update(ix, first, last, shard, shards, updates, world):
-    """Updates first..last of a log, in order."""
+    """Updates first..last of a log, in order; ``set_value`` written out, with its arrays at hand."""
     u_context, u_attribute, u_value, u_residual = updates
     wide = u_residual.shape[0] > 0
     total = u_context.shape[0]
+    value, residual = world.contexts.value, world.contexts.residual
+    watch, safe = world.contexts.watch, world.contexts.safe
+    columns, exact = value.shape[1], residual.shape[0] > 0
     busy, moved = True, ix.count[ESCALATIONS]
     for u in range(first, last):
         if u & 255 == 0:
-            # Looking ahead pays only while updates move index entries.
+            # Looking far ahead pays only while updates move index entries.
             busy, moved = ix.count[ESCALATIONS] - moved > 12, ix.count[ESCALATIONS]
-        if busy and u + AHEAD < total:
-            _announce(ix, u, u_context, u_attribute, world)
-        c, a = u_context[u], np.int64(u_attribute[u])
-        if a < 0 or (shards > 1 and c % shards != shard):
+        if u + AHEAD < total:
+            c, a = np.uint64(u_context[u + AHEAD]), np.uint64(max(0, u_attribute[u + AHEAD]))
+            if watch[c, a >> np.uint64(3)] >> (a & np.uint64(7)) & 1:
+                prefetch(safe, np.int64(c * np.uint64(columns) + a) * 2)
+            if busy:
+                _announce(ix, u, u_context, u_attribute, world)
+        if u_attribute[u] < 0 or (shards > 1 and u_context[u] % shards != shard):
             continue
+        c, a, v = np.uint64(u_context[u]), np.uint64(u_attribute[u]), u_value[u]
         if u & (SAMPLE - 1) == 0:
-            _observe(ix, c, a, u_value[u], world.contexts.value[c, a], world)
-        set_value(ix, c, a, u_value[u], np.int64(u_residual[u]) if wide else np.int64(0), world)
+            _observe(ix, np.int64(c), np.int64(a), v, value[c, a], world)
+        value[c, a] = v
+        if exact:
+            residual[c, a] = u_residual[u] if wide else 0
+        if watch[c, a >> np.uint64(3)] >> (a & np.uint64(7)) & 1 and not (safe[c, a, 0] <= v and v <= safe[c, a, 1]):
+            _moved(ix, np.int64(c), np.int64(a), v, world)
 
 
 @kernel
