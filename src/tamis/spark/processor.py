@@ -29,7 +29,7 @@ from tamis.model.schema import context_name
 from tamis.model.tables import to_table
 
 from .order import from_key
-from .route import ORDER, OWN, PLACE, TABLES, from_bytes, to_bytes, union_values
+from .route import ORDER, OWN, PLACE, TABLES, from_bytes, union_values
 from .state import Meta, Store
 
 SOURCE_OF: Final = {
@@ -83,14 +83,10 @@ class Matcher(StatefulProcessor):
 
     def handleInitialState(self, key: Any, initialState: Any, timerValues: Any) -> None:  # noqa: N803
         """Lay initial profiles and contexts aside until the first batch, when all of them are here."""
-        rows = [
-            (row.source, int(row.part), int(row.piece), name, bytes(getattr(row, name)))
-            for row in initialState.itertuples(index=False)
-            for name in (*TABLES, "prepared", "wrong")
-            if getattr(row, name) is not None
-        ]
-        if rows:
-            self._store.add_initial(rows)
+        for row in initialState.itertuples(index=False):
+            for name in (*TABLES, "prepared", "wrong"):
+                if getattr(row, name) is not None:
+                    self._store.add_initial(f"{name} {row.part:08d} {row.piece:08d}", getattr(row, name))
 
     def handleInputRows(self, key: Any, rows: Iterator[pd.DataFrame], timerValues: Any) -> Iterator[pd.DataFrame]:  # noqa: N802, N803
         """One micro-batch."""
@@ -161,12 +157,9 @@ class _Batch:
 
     def _initial(self, shard: Shard) -> list[pd.DataFrame]:
         """Initial profiles, then initial contexts."""
-        packs = sorted(self.store.take_initial(), key=lambda row: row[:4])
-        if not packs:
-            return []
         tables: dict[str, list[pa.Table]] = {}
-        for _, _, _, name, data in packs:
-            tables.setdefault(name, []).append(from_bytes(bytes(data)))
+        for place, data in self.store.take_initial():
+            tables.setdefault(place.split()[0], []).append(from_bytes(data))
         joined = {name: _concat(parts) for name, parts in tables.items()}
         outputs = []
         if "prepared" in joined:
@@ -210,7 +203,7 @@ class _Batch:
             meta.seen.setdefault(source, self.now)
         parts: dict[str, list[pa.Table]] = {name: [] for name in TABLES}
         if meta.held:
-            for name, table in self.store.held():
+            for name, table in self.store.held(meta.holding):
                 parts[name].append(table)
         wrong: list[pa.Table] = []
         bytes_in = 0
@@ -238,7 +231,8 @@ class _Batch:
             self._count_late(tables, meta)
             return tables
         active = [source for source in plan.sources if self.now - meta.seen[source] < plan.wait]
-        had, waiting, ready = meta.held > 0, [], {}
+        waiting: dict[str, pa.Table] = {}
+        ready: dict[str, pa.Table] = {}
         meta.held = 0
         for name, table in tables.items():
             others = [source for source in active if source != SOURCE_OF[name]]
@@ -253,10 +247,10 @@ class _Batch:
                 ready[name] = table
                 continue
             rest = table.filter(pa.array(~passed))
-            waiting.append((name, to_bytes(rest)))
+            waiting[name] = rest
             meta.held += rest.num_rows
             ready[name] = table.filter(pa.array(passed))
-        self.store.hold(waiting, had)
+        meta.holding = self.store.hold(waiting, meta.holding)
         self._set_timer(active if meta.held else (), meta)
         self._count_late(ready, meta)
         return ready

@@ -20,7 +20,7 @@ import pyarrow as pa
 from tamis.engine.shard import Shard
 from tamis.errors import InvariantError, UsageError
 
-from .route import from_bytes
+from .route import from_bytes, to_bytes
 
 FORMAT: Final = 1
 CHUNK: Final = 16 * 2**20
@@ -40,6 +40,7 @@ class Meta:
     lineage: str = ""
     base: str = ""
     snapshot_bytes: int = 0
+    chunks: int = 0
     chain: list[tuple[int, str, int]] = field(default_factory=list)
     """Deltas in order: number, the token of the version they lead to, size."""
     high: dict[str, int] = field(default_factory=dict)
@@ -47,6 +48,7 @@ class Meta:
     done: int | None = None
     late: int = 0
     held: int = 0
+    holding: list[str] = field(default_factory=list)
     timer: int | None = None
     format: int = FORMAT
 
@@ -64,23 +66,32 @@ class Meta:
 
 
 class Store:
-    """The state of one shard, through the handle that Spark gives."""
+    """The state of one shard, through the handle that Spark gives: one map of named values.
+
+    One state variable, because each costs a round trip and a column family in every task.
+    """
 
     def __init__(self, handle: Any) -> None:
-        self._meta = handle.getValueState("meta", "meta string")
-        self._snapshot = handle.getListState("snapshot", "chunk binary")
-        self._deltas = handle.getMapState("deltas", "number int", "delta binary")
-        self._held = handle.getListState("held", "name string, events binary")
-        self._initial = handle.getListState("initial", "source string, part int, piece int, name string, events binary")
+        self._values = handle.getMapState("shard", "name string", "data binary")
+
+    def _get(self, name: str) -> bytes | None:
+        found = self._values.getValue((name,))
+        return None if found is None else bytes(found[0])
+
+    def _put(self, name: str, data: bytes) -> None:
+        self._values.updateValue((name,), (data,))
+
+    def _remove(self, name: str) -> None:
+        self._values.removeKey((name,))
 
     # -- meta --------------------------------------------------------------------------------------------------
 
     def meta(self) -> Meta | None:
         """What is known; ``None`` before the first batch."""
-        found = self._meta.get()
+        found = self._get("meta")
         if found is None:
             return None
-        saved = json.loads(found[0])
+        saved = json.loads(found)
         if saved.get("format") != FORMAT:
             raise UsageError(
                 f"the checkpoint has state of format {saved.get('format')}, this version of tamis reads {FORMAT}; "
@@ -90,7 +101,7 @@ class Store:
         return Meta(**saved)
 
     def put_meta(self, meta: Meta) -> None:
-        self._meta.update((json.dumps(asdict(meta)),))
+        self._put("meta", json.dumps(asdict(meta)).encode())
 
     # -- the shard ---------------------------------------------------------------------------------------------
 
@@ -100,7 +111,7 @@ class Store:
         missing = meta.since(token) if shard is not None else None
         how = "warm"
         if shard is None or missing is None:
-            data = b"".join(chunk for (chunk,) in self._snapshot.get())
+            data = b"".join(self._needed(f"snapshot {k}") for k in range(meta.chunks))
             shard = Shard.restore(number, meta.shards, _unpacked(data))
             missing, how = meta.since(meta.base), "rebuilt"
             if missing is None:
@@ -108,17 +119,20 @@ class Store:
         elif missing:
             how = "caught up"
         for entry in missing:
-            found = self._deltas.getValue((entry[0],))
-            if found is None:
-                raise InvariantError(f"delta {entry[0]} is not in the state store")
-            shard.catch_up(bytes(found[0]))
+            shard.catch_up(self._needed(f"delta {entry[0]}"))
         return shard, how, len(missing)
+
+    def _needed(self, name: str) -> bytes:
+        found = self._get(name)
+        if found is None:
+            raise InvariantError(f"{name} is not in the state store")
+        return found
 
     def save(self, shard: Shard, meta: Meta) -> dict[str, int]:
         """Make the changes of a batch durable: a delta, and a snapshot when the deltas weigh too much."""
         delta, token = shard.delta(), uuid.uuid4().hex
         number = meta.chain[-1][0] + 1 if meta.chain else 0
-        self._deltas.updateValue((number,), (delta,))
+        self._put(f"delta {number}", delta)
         meta.chain.append((number, token, len(delta)))
         weight = sum(size for _, _, size in meta.since(meta.base) or ())
         size = 0
@@ -137,7 +151,12 @@ class Store:
 
     def _put_snapshot(self, shard: Shard, meta: Meta) -> int:
         data = _packed(shard.snapshot())
-        self._snapshot.put([(data[at : at + CHUNK],) for at in range(0, len(data), CHUNK)])
+        chunks = [data[at : at + CHUNK] for at in range(0, len(data), CHUNK)]
+        for k, chunk in enumerate(chunks):
+            self._put(f"snapshot {k}", chunk)
+        for k in range(len(chunks), meta.chunks):
+            self._remove(f"snapshot {k}")
+        meta.chunks = len(chunks)
         meta.base, meta.snapshot_bytes = meta.token or meta.base, len(data)
         return len(data)
 
@@ -146,7 +165,7 @@ class Store:
         needed = len(meta.since(meta.base) or ())
         keep = max(needed, min(KEPT, len(meta.chain)))
         for number, _, _ in meta.chain[: len(meta.chain) - keep]:
-            self._deltas.removeKey((number,))
+            self._remove(f"delta {number}")
         meta.chain = meta.chain[len(meta.chain) - keep :]
 
     def _keep(self, meta: Meta, shard: Shard) -> None:
@@ -156,26 +175,29 @@ class Store:
 
     # -- events that wait --------------------------------------------------------------------------------------
 
-    def held(self) -> list[tuple[str, pa.Table]]:
+    def held(self, names: list[str]) -> list[tuple[str, pa.Table]]:
         """Events that wait for other sources, by the name of their table."""
-        return [(name, from_bytes(bytes(data))) for name, data in self._held.get()]
+        return [(name, from_bytes(self._needed(f"held {name}"))) for name in names]
 
-    def hold(self, tables: list[tuple[str, bytes]], had: bool) -> None:
-        """Replace the events that wait."""
-        if tables:
-            self._held.put(tables)
-        elif had:
-            self._held.clear()
+    def hold(self, tables: dict[str, pa.Table], before: list[str]) -> list[str]:
+        """Replace the events that wait; returns the names of their tables."""
+        for name, table in tables.items():
+            self._put(f"held {name}", to_bytes(table))
+        for name in before:
+            if name not in tables:
+                self._remove(f"held {name}")
+        return list(tables)
 
-    def add_initial(self, rows: list[tuple[Any, ...]]) -> None:
-        """Packs of initial profiles and contexts; Spark hands them over in pieces."""
-        self._initial.appendList(rows)
+    def add_initial(self, name: str, data: bytes) -> None:
+        """A pack of initial profiles or contexts; Spark hands them over in pieces. ``name`` has the order."""
+        self._put(f"initial {name}", data)
 
-    def take_initial(self) -> list[tuple[Any, ...]]:
-        """All of them, and none is left."""
-        found = list(self._initial.get()) if self._initial.exists() else []
-        if found:
-            self._initial.clear()
+    def take_initial(self) -> list[tuple[str, bytes]]:
+        """All of them by name, and none is left."""
+        names = sorted(name for (name,) in self._values.keys() if name.startswith("initial "))
+        found = [(name.removeprefix("initial "), self._needed(name)) for name in names]
+        for name in names:
+            self._remove(name)
         return found
 
 
