@@ -5,8 +5,9 @@ Guarantees that stream and reference get the same values: a value that Arrow can
 
 from __future__ import annotations
 
+import json
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
 from pathlib import Path
@@ -167,12 +168,44 @@ def cut(rng: np.random.Generator, rows: Sequence[Any], pieces: int) -> list[Sequ
     return [rows[a:b] for a, b in zip(places, places[1:], strict=False)]
 
 
+class Collected:
+    """A sink in memory: one entry per micro-batch, so that a batch that comes twice counts once."""
+
+    def __init__(self) -> None:
+        self.batches: dict[int, list[dict[str, Any]]] = {}
+
+    def __call__(self, results: Any, batch: int) -> None:
+        """Keep the rows of ``MatchStream.results``."""
+        self.batches[batch] = results.toArrow().to_pylist()
+
+    def rows(self) -> Iterator[dict[str, Any]]:
+        """All rows, batch by batch."""
+        for batch in sorted(self.batches):
+            yield from self.batches[batch]
+
+    @property
+    def deliveries(self) -> list[tuple[Any, Any]]:
+        """(seq, profile) in serial order."""
+        found = []
+        for row in self.rows():
+            if row["profile"] is not None:
+                found += zip(row["order"], row["rank"], row["profile"], strict=True)
+        return [(seq, profile) for seq, _, profile in sorted(found)]
+
+    @property
+    def rejected(self) -> list[tuple[str, int]]:
+        """(event, seq), sorted."""
+        return sorted(
+            pair for row in self.rows() if row["r_event"] is not None for pair in zip(row["r_event"], row["r_order"], strict=True)
+        )
+
+    @property
+    def figures(self) -> list[dict[str, Any]]:
+        """One entry per shard and batch."""
+        return [json.loads(row["figures"]) for row in self.rows() if row["figures"] is not None]
+
+
 def delivered(spark: Any, path: Path) -> list[tuple[int, str]]:
     """What a directory of deliveries holds, in serial order."""
     found = spark.read.parquet(str(path)).orderBy("seq", "rank", "profile").select("seq", "profile").collect()
     return [(row.seq, row.profile) for row in found]
-
-
-def refused(spark: Any, path: Path) -> list[tuple[str, int]]:
-    """What a directory of rejected events holds."""
-    return sorted((row.event, row.seq) for row in spark.read.parquet(str(path)).collect())

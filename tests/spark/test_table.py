@@ -86,7 +86,7 @@ def test_rejected_rows_say_why(spark: Any) -> None:
     assert [(kind, id) for kind, id, _ in index.rejected] == [("profile", "bad")]
     found = {row.n: (row.source, row.reason) for row in index.match(frame, "n").rejected.collect()}
     assert sorted(found) == [0, 2]
-    assert found[0][0] == "f:1" and "expected number" in found[0][1]
+    assert found[0][0] == "f:1" and "expected a number" in found[0][1]
     assert found[2] == ("f:3", "malformed record: {broken")
 
 

@@ -7,6 +7,7 @@ contexts: rows of a table have no order, so use :func:`tamis.spark.match_stream`
 
 from __future__ import annotations
 
+import atexit
 import shutil
 import tarfile
 import tempfile
@@ -168,17 +169,19 @@ def build(
 
 
 def _ship(spark: SparkSession, filter: Filter, version: str) -> str:
-    """One uncompressed archive that Spark hands to every executor; returns its name there."""
+    """One uncompressed archive that Spark hands to every executor; returns its name there.
+
+    It stays until the driver ends: an executor that joins later asks for it then.
+    """
     place = Path(tempfile.mkdtemp(prefix="tamis-"))
-    try:
-        filter.save(place / "filter")
-        archive = place / f"tamis-{version}.tar"
-        with tarfile.open(archive, "w") as tar:
-            for file in sorted((place / "filter").iterdir()):
-                tar.add(file, file.name)
-        spark.sparkContext.addArchive(str(archive))
-    finally:
-        shutil.rmtree(place)
+    atexit.register(shutil.rmtree, place, ignore_errors=True)
+    filter.save(place / "filter")
+    archive = place / f"tamis-{version}.tar"
+    with tarfile.open(archive, "w") as tar:
+        for file in sorted((place / "filter").iterdir()):
+            tar.add(file, file.name)
+    shutil.rmtree(place / "filter")
+    spark.sparkContext.addArchive(str(archive))
     return archive.name
 
 
