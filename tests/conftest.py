@@ -11,6 +11,7 @@ import sys
 
 import pytest
 from hypothesis import HealthCheck, settings
+
 from kafka_broker import connector_jars, kafka
 from postgres import postgres, postgres_server
 

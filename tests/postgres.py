@@ -10,6 +10,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+
 from daemons import Daemon, free_port, unprivileged
 from kafka_broker import missing
 

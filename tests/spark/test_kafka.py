@@ -13,8 +13,9 @@ from pathlib import Path
 
 import psutil
 import pytest
-from kafka_broker import JARS, Broker, need_jars
 from pyspark.sql import SparkSession
+
+from kafka_broker import JARS, Broker, need_jars
 
 RECORDS = [(str(number % 7), f"record {number}") for number in range(1_000)]
 
