@@ -6,7 +6,7 @@ Guarantees the law of exactness for any number of shards, partitions and micro-b
 
 from __future__ import annotations
 
-from . import sinks
+from . import sinks, sources
 from .session import builder, prepare
 from .stream import MatchStream, match_stream, read_contexts
 from .table import Index, TableMatches, build, match_table, tamis
@@ -22,5 +22,6 @@ __all__ = [
     "prepare",
     "read_contexts",
     "sinks",
+    "sources",
     "tamis",
 ]
