@@ -181,6 +181,7 @@ def match_stream(
         options["schema"] = dict(schema)
     tracks = tuple(Track(**dict(one)) for one in track)
     Shard(0, 1, tracks, **options)  # what is wrong with tracks and kinds is told here, not by a worker
+    patience = milliseconds(wait)
     packed = inputs.packed(keys, values)
     plan = Plan(
         keys=keys,
@@ -192,7 +193,7 @@ def match_stream(
         options=tuple(options.items()),
         prepared=None if profile is None else (profile, on_match),
         values=values,
-        wait=milliseconds(wait) if len(inputs.streams) > 1 else 0,
+        wait=patience if len(inputs.streams) > 1 else 0,
     )
     initial = inputs.initial(keys, values)
     results = packed.groupBy("key").transformWithStateInPandas(
