@@ -10,6 +10,7 @@ import os
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -25,7 +26,10 @@ MESSAGE = (
     "struct<a: bigint, b: double, c: double, s: string, u: string, f: boolean, t: timestamp, "
     "p: array<double>, g: array<string>>"
 )
-VALUE = "struct<whole: bigint, number: double, text: string, flag: boolean, time: timestamp, points: array<double>, tags: array<string>, blob: binary>"
+VALUE = (
+    "struct<whole: bigint, number: double, text: string, flag: boolean, time: timestamp, "
+    "points: array<double>, tags: array<string>, blob: binary>"
+)
 SCHEMA = (
     f"seq bigint, event string, context string, attribute string, value {VALUE}, "
     f"id string, profile string, on_match string, message {MESSAGE}"
@@ -135,7 +139,10 @@ class Expected:
     def add(self, rows: Sequence[Mapping[str, Any]]) -> Expected:
         """More rows, in order."""
         found = self.reference.process(log_of(rows))
-        of = {kind: [row["seq"] for row in rows if row["event"] == kind] for kind in ("message", "update", "subscribe", "unsubscribe")}
+        of = {
+            kind: [row["seq"] for row in rows if row["event"] == kind]
+            for kind in ("message", "update", "subscribe", "unsubscribe")
+        }
         self.deliveries += [(of["message"][row], str(id)) for row, id in found]
         self.rejected += [(kind, of["message" if kind == "effect" else kind][row]) for kind, row, _ in found.rejected]
         return self
@@ -165,7 +172,7 @@ class Folder:
 def cut(rng: np.random.Generator, rows: Sequence[Any], pieces: int) -> list[Sequence[Any]]:
     """Rows cut at random places, some pieces perhaps empty of messages, none empty."""
     places = sorted({0, len(rows), *rng.integers(1, len(rows), pieces - 1).tolist()})
-    return [rows[a:b] for a, b in zip(places, places[1:], strict=False)]
+    return [rows[a:b] for a, b in pairwise(places)]
 
 
 class Collected:
@@ -196,7 +203,10 @@ class Collected:
     def rejected(self) -> list[tuple[str, int]]:
         """(event, seq), sorted."""
         return sorted(
-            pair for row in self.rows() if row["r_event"] is not None for pair in zip(row["r_event"], row["r_order"], strict=True)
+            pair
+            for row in self.rows()
+            if row["r_event"] is not None
+            for pair in zip(row["r_event"], row["r_order"], strict=True)
         )
 
     @property

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-
 import time
 from pathlib import Path
 from typing import Any
@@ -39,7 +38,7 @@ def states(spark: Any, where: Path) -> dict[str, dict[str, Any]]:
 def test_one_ordered_stream_equals_the_reference(
     spark: Any, tmp_path: Path, shards: int, seed: int, batches: int
 ) -> None:
-    """Deliveries in serial order and rejected events, over random micro-batches of two partitions and a clean restart."""
+    """Deliveries in serial order and rejected events, over random micro-batches and a clean restart."""
     rng = np.random.default_rng(seed)
     tracks = random_tracks(rng, seed % 3)
     rows = random_rows(rng, 600)
@@ -181,7 +180,9 @@ def test_separate_streams_wait_for_each_other(spark: Any, tmp_path: Path) -> Non
 
 def test_initial_profiles_and_contexts(spark: Any, tmp_path: Path) -> None:
     """Prepared profiles and contexts are there before the first event; a bad text is rejected in the first batch."""
-    profiles = pa.table({"id": [f"p{i}" for i in range(50)], "context": [f"C{i % 9}" for i in range(50)], "by": np.arange(50.0)})
+    profiles = pa.table(
+        {"id": [f"p{i}" for i in range(50)], "context": [f"C{i % 9}" for i in range(50)], "by": np.arange(50.0)}
+    )
     known = [(f"C{i}", "low", float(i)) for i in range(9)]
     contexts = spark.createDataFrame(known, UPDATES.removeprefix("seq bigint, "))
     rng = np.random.default_rng(3)
@@ -193,13 +194,20 @@ def test_initial_profiles_and_contexts(spark: Any, tmp_path: Path) -> None:
     for context, attribute, value in known:
         reference.update(context, {attribute: value})
     expected = []
-    for seq, kind, row in sorted((row["seq"], kind, row) for kind in ("messages", "updates") for row in rows[kind]):
+    every = [(row["seq"], name, row) for name in ("messages", "updates") for row in rows[name]]
+    for seq, kind, row in sorted(every):
         if kind == "messages":
             expected += [(seq, str(id)) for id in reference.match({"x": row["x"], "y": row["y"]})]
         else:
             reference.update(row["context"], {row["attribute"]: row["value"]})
-    events = [{**row, "event": "message"} for row in rows["messages"]] + [{**row, "event": "update"} for row in rows["updates"]]
-    fields = {**{f.name: f.type for f in TYPES["messages"]}, **{f.name: f.type for f in TYPES["updates"]}, "event": pa.string()}
+    events = [{**row, "event": "message"} for row in rows["messages"]] + [
+        {**row, "event": "update"} for row in rows["updates"]
+    ]
+    fields = {
+        **{f.name: f.type for f in TYPES["messages"]},
+        **{f.name: f.type for f in TYPES["updates"]},
+        "event": pa.string(),
+    }
     folder, found = Folder(tmp_path / "in", pa.schema(fields.items())), Collected()
     for piece in cut(rng, sorted(events, key=lambda row: row["seq"]), 3):
         folder.put(piece, rng, files=2)
@@ -285,5 +293,3 @@ def test_a_shard_gets_its_updates_and_what_fixes_kinds() -> None:
     assert sum(own) == 1_000
     assert all(0 <= table.num_rows - mine <= 2 for table, mine in zip(tables, own, strict=True))
     assert packs.column("high").to_pylist() == [999] * 4
-
-

@@ -19,7 +19,10 @@ def some(seed: int, profiles: int = 300, messages: int = 200) -> tuple[pa.Table,
     rng = np.random.default_rng(seed)
     low = rng.integers(0, 60, (4, profiles))
     table = {"id": [f"p{i}" for i in range(profiles)]}
-    texts = [" and ".join(f"{name} between {low[k, i]} and {low[k, i] + 40}" for k, name in enumerate(NAMES)) for i in range(profiles)]
+    texts = [
+        " and ".join(f"{name} between {low[k, i]} and {low[k, i] + 40}" for k, name in enumerate(NAMES))
+        for i in range(profiles)
+    ]
     values = rng.integers(0, 100, (4, messages)).astype(float)
     columns = {name: pa.array(values[k], mask=rng.random(messages) < 0.02) for k, name in enumerate(NAMES)}
     return pa.table({**table, "profile": texts}), pa.table({"n": np.arange(messages), **columns})
@@ -29,7 +32,9 @@ def pairs(frame: Any, key: str = "n") -> list[tuple[Any, Any]]:
     return sorted((row[key], row.profile) for row in frame.collect())
 
 
-def expected(profiles: pa.Table, messages: pa.Table, contexts: list[tuple[str, str, Any]] = ()) -> list[tuple[Any, Any]]:
+def expected(
+    profiles: pa.Table, messages: pa.Table, contexts: list[tuple[str, str, Any]] = ()
+) -> list[tuple[Any, Any]]:
     reference = ReferenceFilter()
     for row in profiles.to_pylist():
         reference.subscribe(row["id"], row["profile"], row.get("context"))
@@ -56,7 +61,9 @@ def test_contexts_and_transform(spark: Any) -> None:
         }
     )
     messages = pa.table({"n": [0, 1, 2], "quantity": [1.0, 5.0, 9.0], "item": ["bolt", "nut", "bolt"]})
-    values = [(f"C{i}", "stock", 3 * i) for i in range(7)] + [(f"C{i}", "item", "bolt" if i % 2 else "nut") for i in range(7)]
+    values = [(f"C{i}", "stock", 3 * i) for i in range(7)] + [
+        (f"C{i}", "item", "bolt" if i % 2 else "nut") for i in range(7)
+    ]
     texts = [(context, attribute, str(value)) for context, attribute, value in values]
     contexts = spark.createDataFrame(texts, "context string, attribute string, value string")
     found = spark.createDataFrame(messages).transform(tamis(spark.createDataFrame(profiles), contexts, message_id="n"))

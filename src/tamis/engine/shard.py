@@ -28,8 +28,7 @@ from tamis.model.events import KINDS, MESSAGE, SUBSCRIBE, UPDATE, EventLog
 from tamis.model.matches import Id
 from tamis.model.packed import pack, unpack
 from tamis.model.profile import checked_id
-from tamis.model.schema import Schema, context_name
-from tamis.model.tables import to_list
+from tamis.model.schema import context_name
 from tamis.model.values import NUMBER, shown
 
 from .filter import Filter
@@ -108,11 +107,11 @@ class Shard:
         ranks: Callable[[int], int] | None = None,
         foreign: NDArray[np.bool_] | None = None,
     ) -> Found:
-        """Replay this shard's part of a log: all messages, subscribes and unsubscribes, and the updates of its contexts.
+        """Replay this shard's part of a log: all messages and subscriptions, and the updates of its contexts.
 
         ``ranks`` gives the rank of a subscribe by its original row; ranks grow in log order, and profiles are reported
-        by rank. ``foreign`` marks updates (by original row) of other shards' contexts, which are here only to fix kinds:
-        the first of each kind of value of an attribute is enough. What is wrong with them the other shard reports.
+        by rank. ``foreign`` marks updates (by original row) of other shards' contexts, which are here to fix kinds: the
+        first of each kind of value of an attribute is enough. What is wrong with them the other shard reports.
         """
         messages: list[NDArray[np.int64]] = []
         codes: list[NDArray[np.int32]] = []
@@ -231,7 +230,7 @@ class Shard:
         self._registered[id] = live
 
     def load(self, profile: Any, own: Any, registered: Any, ranks: NDArray[np.int64] | None, on_match: Any) -> None:
-        """Prepared profiles, before any event: ``own`` is a table for ``subscribe_many``, ``registered`` a column of ids.
+        """Prepared profiles, before any event: ``own`` is a table for ``subscribe_many``, ``registered`` some ids.
 
         Raises :class:`tamis.ProfileError` as ``subscribe_many`` does, and :class:`tamis.UsageError` for an id that
         occurs twice. Not part of any delta: take a snapshot afterwards.
@@ -270,10 +269,10 @@ class Shard:
         return rows, columns
 
     def delta(self) -> bytes:
-        """What changed since the last call: context values, subscriptions, kinds. O(contexts), small when little did."""
+        """What changed since the last call: context values, subscriptions, kinds. O(contexts)."""
         f = self.filter
         rows, columns = self._changes()
-        names = f._contexts.names.take(rows.astype(np.int32))
+        names: Any = f._contexts.names.take(rows.astype(np.int32))
         attributes = pa.array(list(f._compiler.context_attributes.column), pa.string())
         kinds = [f.schema.kind(context_name(name)) for name in attributes.to_pylist()]
         residual = f._contexts.bundle.residual
@@ -292,7 +291,11 @@ class Shard:
             }
         )
         others = [
-            [names[i].as_py(), attributes[int(columns[i])].as_py(), pack(self._decoded(int(rows[i]), int(columns[i]), kinds))]
+            [
+                names[i].as_py(),
+                attributes[int(columns[i])].as_py(),
+                pack(self._decoded(int(rows[i]), int(columns[i]), kinds)),
+            ]
             for i in other.tolist()
         ]
         head: dict[str, Any] = {

@@ -53,7 +53,9 @@ def _rows(shard: Shard) -> Iterator[tuple[str, str, dict[str, Any]]]:
         for attribute, value in values.items():
             if isinstance(value, list):
                 items = [type(item) for item in value if item is not None]
-                kind = {float: "numbers", int: "numbers", str: "texts", bool: "flags"}.get(items[0] if items else str, "times")
+                kind = {float: "numbers", int: "numbers", str: "texts", bool: "flags"}.get(
+                    items[0] if items else str, "times"
+                )
                 listed = [float(v) if kind == "numbers" and v is not None else v for v in value]
                 yield context, attribute, {kind: listed}
             else:
@@ -66,9 +68,9 @@ class _Reading:
     def __init__(self, values: dict[str, bytes]) -> None:
         self._values = values
 
-    def getMapState(self, *_: Any) -> _Reading:  # noqa: N802
+    def getMapState(self, *_: Any) -> _Reading:
         return self
 
-    def getValue(self, key: tuple[str]) -> tuple[bytes] | None:  # noqa: N802
+    def getValue(self, key: tuple[str]) -> tuple[bytes] | None:
         found = self._values.get(key[0])
         return None if found is None else (found,)

@@ -20,7 +20,7 @@ import pandas as pd
 import pyarrow as pa
 from numpy.typing import NDArray
 from pyspark import TaskContext
-from pyspark.sql.streaming import StatefulProcessor
+from pyspark.sql.streaming.stateful_processor import StatefulProcessor
 
 from tamis.engine.shard import Found, Shard, Track
 from tamis.errors import UsageError
@@ -81,20 +81,20 @@ class Matcher(StatefulProcessor):
             gc.freeze()
             _frozen = True
 
-    def handleInitialState(self, key: Any, initialState: Any, timerValues: Any) -> None:  # noqa: N803
+    def handleInitialState(self, key: Any, initialState: Any, timerValues: Any) -> None:
         """Lay initial profiles and contexts aside until the first batch, when all of them are here."""
         for row in initialState.itertuples(index=False):
             for name in (*TABLES, "prepared", "wrong"):
                 if getattr(row, name) is not None:
                     self._store.add_initial(f"{name} {row.part:08d} {row.piece:08d}", getattr(row, name))
 
-    def handleInputRows(self, key: Any, rows: Iterator[pd.DataFrame], timerValues: Any) -> Iterator[pd.DataFrame]:  # noqa: N802, N803
+    def handleInputRows(self, key: Any, rows: Iterator[pd.DataFrame], timerValues: Any) -> Iterator[pd.DataFrame]:
         """One micro-batch."""
         frames = list(rows)
         batch = _Batch(self, self._plan.keys.index(int(key[0])), timerValues.getCurrentProcessingTimeInMs())
         return iter(batch.run(frames))
 
-    def handleExpiredTimer(self, key: Any, timerValues: Any, expiredTimerInfo: Any) -> Iterator[pd.DataFrame]:  # noqa: N802, N803
+    def handleExpiredTimer(self, key: Any, timerValues: Any, expiredTimerInfo: Any) -> Iterator[pd.DataFrame]:
         """A source has been silent for long enough: what waited for it goes on."""
         batch = _Batch(self, self._plan.keys.index(int(key[0])), timerValues.getCurrentProcessingTimeInMs())
         return iter(batch.run([], expired=expiredTimerInfo.getExpiryTimeInMs()))
@@ -166,7 +166,9 @@ class _Batch:
             self._load_prepared(shard, joined["prepared"])
         for name in ("subscribes", "updates"):
             if name in joined:
-                ready = {name: joined[name] if ORDER in joined[name].column_names else _by_id(joined[name], name)}
+                ready: dict[str, pa.Table] = {
+                    name: joined[name] if ORDER in joined[name].column_names else _by_id(joined[name], name)
+                }
                 found = self._process(shard, ready)
                 outputs += self._output(found, ready, [])
         outputs += self._output(None, {}, [joined["wrong"]] if "wrong" in joined else [])
@@ -337,9 +339,7 @@ class _Batch:
             event, keys, place, reason = (list(column) for column in zip(*rejected, strict=True))
             floating = self.plan.floating_order
             order = [None if k is None else from_key(np.array([k], np.int64), floating)[0].item() for k in keys]
-            outputs.append(
-                _row(self.plan, self.batch, r_event=event, r_order=order, r_source=place, r_reason=reason)
-            )
+            outputs.append(_row(self.plan, self.batch, r_event=event, r_order=order, r_source=place, r_reason=reason))
         return outputs
 
     def _rejected(self, found: Found | None, tables: dict[str, pa.Table]) -> Iterator[tuple[Any, Any, Any, str]]:
@@ -393,7 +393,9 @@ def _cell(column: Any) -> Any:
 def _row(plan: Plan, batch: int, **cells: Any) -> pd.DataFrame:
     names = (*(f"id{k}" for k in range(len(plan.ids))), *_CELLS)
     row = {"batch": [batch], **{name: [cells.get(name)] for name in names}}
-    return pd.DataFrame({name: pd.Series(value, dtype=object if name != "batch" else None) for name, value in row.items()})
+    return pd.DataFrame(
+        {name: pd.Series(value, dtype=object if name != "batch" else None) for name, value in row.items()}
+    )
 
 
 _CELLS: Final = ("profile", "order", "rank", "r_event", "r_order", "r_source", "r_reason", "figures")

@@ -40,9 +40,8 @@ PACK: Final = pa.schema(
         *((name, pa.binary()) for name in (*TABLES, "prepared", "wrong")),
     ]
 )
-PACK_DDL: Final = (
-    "key int, source string, part int, piece int, high bigint, "
-    + ", ".join(f"{name} binary" for name in (*TABLES, "prepared", "wrong"))
+PACK_DDL: Final = "key int, source string, part int, piece int, high bigint, " + ", ".join(
+    f"{name} binary" for name in (*TABLES, "prepared", "wrong")
 )
 LIMIT: Final = 256 * 2**20
 """Bytes of rows after which a partition gives another pack."""
@@ -86,7 +85,9 @@ class Packer:
                 if table.num_rows == 0:
                     continue
                 if name == "updates":
-                    columns[name] = [to_bytes(t) if t.num_rows else None for t in route_updates(table, shards, self.values)]
+                    columns[name] = [
+                        to_bytes(t) if t.num_rows else None for t in route_updates(table, shards, self.values)
+                    ]
                 elif name == "prepared":
                     columns[name] = [to_bytes(t) for t in route_prepared(table, shards)]
                 else:
@@ -205,7 +206,8 @@ def hashed(column: Any, shards: int) -> NDArray[np.int64]:
     coded = coded.dictionary_encode()
     names = coded.dictionary.to_pylist()
     lookup = np.array([*(shard_of(name, shards) if name is not None else 0 for name in names), 0], np.int64)
-    return lookup[pc.fill_null(coded.indices, len(names)).to_numpy(zero_copy_only=False)]
+    found: NDArray[np.int64] = lookup[pc.fill_null(coded.indices, len(names)).to_numpy(zero_copy_only=False)]
+    return found
 
 
 def route_updates(table: pa.Table, shards: int, values: str) -> list[pa.Table]:
@@ -322,7 +324,7 @@ def to_bytes(table: pa.Table) -> bytes:
     sink = pa.BufferOutputStream()
     with pa.ipc.new_stream(sink, table.schema) as writer:
         writer.write_table(table)
-    return sink.getvalue().to_pybytes()
+    return bytes(sink.getvalue())
 
 
 def from_bytes(data: bytes) -> pa.Table:

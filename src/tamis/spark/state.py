@@ -194,7 +194,7 @@ class Store:
 
     def take_initial(self) -> list[tuple[str, bytes]]:
         """All of them by name, and none is left."""
-        names = sorted(name for (name,) in self._values.keys() if name.startswith("initial "))
+        names = sorted(name for (name,) in self._values.keys() if name.startswith("initial "))  # noqa: SIM118
         found = [(name.removeprefix("initial "), self._needed(name)) for name in names]
         for name in names:
             self._remove(name)

@@ -41,7 +41,7 @@ _ORDERED = (T.ByteType, T.ShortType, T.IntegerType, T.LongType, T.FloatType, T.D
 class MatchStream:
     """What :func:`match_stream` returns.
 
-    ``results`` is the stream itself, a few wide rows per micro-batch; ``matches``, ``rejected`` and ``figures`` are views
+    ``results`` is the stream itself, a few wide rows per micro-batch; ``matches``, ``rejected``, ``figures`` are views
     of it. Each query that is started on one of them is a stream of its own, with its own state: to have several outputs
     of one stream use :meth:`start`.
     """
@@ -158,14 +158,14 @@ def match_stream(
     the tables below, and the message attributes as a struct ``message`` or as all other columns; or separate streams:
 
     - ``messages``: every column is an attribute.
-    - ``updates``: ``context``, ``attribute``, ``value`` (a number, text that is read as JSON unless ``values="plain"``, a
-      time, a list; or a struct whose one field that is not null is the value). Null removes the attribute.
+    - ``updates``: ``context``, ``attribute``, ``value`` (a number, text that is read as JSON unless ``values="plain"``,
+      a time, a list; or a struct whose one field that is not null is the value). Null removes the attribute.
     - ``profiles``: ``id``, ``profile`` (null unsubscribes), optionally ``context`` and ``on_match``.
 
     Streams have the column ``order``, numbers or times. With separate streams an event waits until the others have
     passed its place, or until they have been silent for ``wait``; what comes later still is replayed on arrival and
     counted as late. A static DataFrame of ``profiles``, and ``contexts`` (or static ``updates``), are there from the
-    start, profiles first, by the order column if they have it, else by id. With ``profile`` (text with ``{parameters}``)
+    start, profiles first, by the order column if they have it, else by id. With ``profile``, text with ``{parameters}``,
     the static profiles have a column per parameter instead of a text each, which loads much faster.
 
     ``message_id`` names the columns that identify a message in the output (default: the order column), ``track`` holds
@@ -236,7 +236,9 @@ class _Inputs:
         given = {"events": events, "messages": messages, "updates": updates, "profiles": profiles, "contexts": contexts}
         frames = {name: frame for name, frame in given.items() if frame is not None}
         if events is not None and (messages is not None or (updates is not None and updates.isStreaming)):
-            raise UsageError("events: one ordered stream has everything; do not give messages or streaming updates as well")
+            raise UsageError(
+                "events: one ordered stream has everything; do not give messages or streaming updates as well"
+            )
         self.order, self.template = order, template
         self.streams = {name: frame for name, frame in frames.items() if frame.isStreaming}
         self.static = {name: frame for name, frame in frames.items() if not frame.isStreaming}

@@ -1,8 +1,8 @@
 """``match_table``: every row of a table against all profiles, exactly, in one pass.
 
 The driver builds the filter once and ships its files; every Python worker maps them into memory once and keeps them as
-long as it lives. Guarantees what ``Filter.match_many`` gives, for any number of partitions. Refuses profiles that change
-contexts: rows of a table have no order, so use :func:`tamis.spark.match_stream` for those.
+long as it lives. Guarantees what ``Filter.match_many`` gives, for any number of partitions. Refuses profiles that
+change contexts: rows of a table have no order, so use :func:`tamis.spark.match_stream` for those.
 """
 
 from __future__ import annotations
@@ -42,8 +42,8 @@ _PLACE, _CORRUPT = "_source", "_corrupt_record"
 class TableMatches:
     """``matches``: the id columns of a message and ``profile``; ``rejected``: the id columns, ``source``, ``reason``.
 
-    Both are computed when they are asked for, from the same pass over the messages; ``cache()`` ``results`` to make that
-    pass only once.
+    Both are computed when they are asked for, from the same pass over the messages; ``cache()`` the
+    ``results`` to make that pass only once.
     """
 
     results: DataFrame
@@ -106,9 +106,9 @@ def match_table(
 ) -> TableMatches:
     """The matches of a static DataFrame of messages; every column is an attribute.
 
-    ``profiles`` has ``id``, ``profile`` and optionally ``context``; with ``profile`` (text with ``{parameters}``) a column
-    per parameter instead of a text each, which is much faster. ``contexts`` has ``context``, ``attribute``, ``value``. An
-    index from :func:`build` may stand for both: it is shipped once and stays warm in the workers.
+    ``profiles`` has ``id``, ``profile`` and optionally ``context``; with ``profile``, text with ``{parameters}``, a
+    column per parameter instead of a text each, which is much faster. ``contexts`` has ``context``, ``attribute`` and
+    ``value``. An index from :func:`build` may stand for both: it is shipped once and stays warm in the workers.
     """
     if messages.isStreaming:
         raise UsageError("messages: expected a static DataFrame; use match_stream for a stream")
@@ -218,11 +218,10 @@ class _Search:
                 reasons[i] = f"malformed record: {_cut(corrupt[i].as_py())}"
         known = set(filter.schema.message_attributes())
         attributes = [name for name in names if name in known and name not in (_PLACE, _CORRUPT)]
-        table = to_table(pa.table({name: batch.column(name) for name in attributes}), "messages") if attributes else None
-        if table is None:
-            log = EventLog.of_messages([{}] * batch.num_rows)
-        else:
-            log = EventLog.of_messages(table)
+        table = (
+            to_table(pa.table({name: batch.column(name) for name in attributes}), "messages") if attributes else None
+        )
+        log = EventLog.of_messages([{}] * batch.num_rows if table is None else table)
         found = filter.process(log)
         for _, row, reason in found.rejected:
             reasons.setdefault(row, reason)
