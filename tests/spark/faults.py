@@ -14,6 +14,7 @@ import sys
 import time
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -38,16 +39,14 @@ class Victim:
         if self._process is not None and self._process.poll() is None:
             return
         self.stop()
-        log = (self.where / "victim.log").open("ab")
-        self._process = subprocess.Popen(self.command, stdout=log, stderr=log, start_new_session=True)
+        with (self.where / "victim.log").open("ab") as log:
+            self._process = subprocess.Popen(self.command, stdout=log, stderr=log, start_new_session=True)
 
     def stop(self) -> None:
         """Kill the whole group."""
         if self._process is not None:
-            try:
+            with suppress(ProcessLookupError):
                 os.killpg(self._process.pid, signal.SIGKILL)
-            except ProcessLookupError:
-                pass
             self._process.wait()
 
     def _parts(self) -> dict[str, list[psutil.Process]]:

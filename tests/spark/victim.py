@@ -1,8 +1,8 @@
 """A pipeline to be killed: a process of its own that runs a stream of events into a Parquet directory.
 
-``python victim.py FOLDER SHARDS [MASTER]`` reads FOLDER/in and FOLDER/tracks.json, delivers to FOLDER/matches, and goes on
-where it stopped when it is started again. It ends by itself when FOLDER/end exists and everything that is there has been
-delivered.
+``python victim.py FOLDER SHARDS [MASTER]`` reads FOLDER/in and FOLDER/tracks.json, delivers to FOLDER/matches, and goes
+on where it stopped when it is started again. It ends by itself when FOLDER/end exists and everything that is there has
+been delivered.
 """
 
 from __future__ import annotations

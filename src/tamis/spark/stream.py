@@ -165,8 +165,8 @@ def match_stream(
     Streams have the column ``order``, numbers or times. With separate streams an event waits until the others have
     passed its place, or until they have been silent for ``wait``; what comes later still is replayed on arrival and
     counted as late. A static DataFrame of ``profiles``, and ``contexts`` (or static ``updates``), are there from the
-    start, profiles first, by the order column if they have it, else by id. With ``profile``, text with ``{parameters}``,
-    the static profiles have a column per parameter instead of a text each, which loads much faster.
+    start, profiles first, by the order column if they have it, else by id. With ``profile``, text with
+    ``{parameters}``, the static profiles have a column per parameter instead of a text each, which loads much faster.
 
     ``message_id`` names the columns that identify a message in the output (default: the order column), ``track`` holds
     arguments of ``Filter.track``, ``schema`` kinds of names. A column ``_source`` says where a row came from and is
