@@ -1,4 +1,4 @@
-"""What every test shares: the hypothesis profiles, and which tests wait for ``make soak``.
+"""What every test shares: the hypothesis profiles, which tests wait for ``make soak``, and the servers.
 
 ``HYPOTHESIS_PROFILE`` chooses the profile. ``default`` is quick and gives the same examples in every run;
 ``soak`` looks much longer and at new examples each time.
@@ -7,9 +7,20 @@
 from __future__ import annotations
 
 import os
+import sys
 
 import pytest
 from hypothesis import HealthCheck, settings
+
+from kafka_broker import connector_jars, kafka
+from postgres import postgres, postgres_server
+
+__all__ = ["kafka", "postgres", "postgres_server"]
+
+# Every Spark session of the tests, whoever starts it, finds this interpreter and the Kafka connector.
+os.environ["PYSPARK_PYTHON"] = sys.executable
+if connector_jars():
+    os.environ.setdefault("PYSPARK_SUBMIT_ARGS", f"--jars {','.join(connector_jars())} pyspark-shell")
 
 PROFILE = os.environ.get("HYPOTHESIS_PROFILE", "default")
 

@@ -6,7 +6,7 @@ other method prepares or reads; ``match`` is a log of one row. Refuses to know f
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
@@ -92,6 +92,8 @@ class Filter:
         self._indexes: list[Index] = [self._new_index() for _ in range(threads)]
         self._subscriptions = Subscriptions(self._schema, self._compiler, self._contexts, self._profiles)
         self._tracks: list[Track] = []
+        # Set when this filter is one of several: which contexts are its own for tracks to change.
+        self._owns: Callable[[str], bool] | None = None
         self._replay = Replay(self)
         self._counts = dict.fromkeys(
             ("messages", "updates", "subscribes", "unsubscribes", "matches", "effects_skipped", "rejected"), 0
@@ -130,6 +132,18 @@ class Filter:
             raise EventError(f"unsubscribe: there is no profile {shown(id)}")
         self._retire([code])
         self._counts["unsubscribes"] += 1
+
+    def admit(self, id: Id, profile: Any, context: str | None = None, on_match: Any = None) -> None:
+        """Check a profile as :meth:`subscribe` does and fix the kinds it needs, without keeping it.
+
+        For one filter of several that together are one: each knows the kinds of all profiles, and holds a part.
+        """
+        self._subscriptions.admit(checked_id(id), profile, context is not None, on_match)
+
+    def profile_index(self, ids: Iterable[Id]) -> NDArray[np.int64]:
+        """The index of each id, shape (n,), as in ``Matches.codes``; -1 where there is no such profile."""
+        self._flush()
+        return np.fromiter((self._profile_code(id) for id in ids), np.int64)
 
     @property
     def profiles(self) -> int:
@@ -337,6 +351,12 @@ class Filter:
         clauses, effects = self._compiler.rule(profile.condition, profile.effects)
         first = self._profiles.place_effects(effects)
         self._tracks.append(Track(template, profile.condition, profile.effects, clauses, first))
+
+    def _tracked(self, context: str | None) -> int:
+        """The code of a context that a track names, -1 when it is not this filter's to change."""
+        if context is None or (self._owns is not None and not self._owns(context)):
+            return -1
+        return self._contexts.names.intern(context)
 
     # -- messages ----------------------------------------------------------------------------------------------
 

@@ -99,7 +99,7 @@ class Replay:
         tracked = np.empty((len(f._tracks), 1), np.int32)
         for j, track in enumerate(f._tracks):
             context = track.template.fill(values)
-            tracked[j, 0] = -1 if context is None else f._contexts.names.intern(context)
+            tracked[j, 0] = f._tracked(context)
         messages = b.Messages(row, residual) if len(residual) else self._row
         segment = _Segment(messages, np.zeros(1, np.uint8), _NO_UPDATES, _ONE_MESSAGE, tracked, mark)
         self._judge(segment.messages)
@@ -406,8 +406,7 @@ class Replay:
                 code = named.get(typed)
                 if code is None:
                     values = {name: normalise(value) for name, value in zip(wanted, key, strict=True)}
-                    context = template.fill(values)
-                    code = -1 if context is None else f._contexts.names.intern(context)
+                    code = f._tracked(template.fill(values))
                     named[typed] = code
                 tracked[j, i] = code
         return tracked

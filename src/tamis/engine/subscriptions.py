@@ -22,7 +22,7 @@ from tamis.model.normal import Clause
 from tamis.model.normal import normalise as normal_form
 from tamis.model.profile import Profile, checked_id, read_profile
 from tamis.model.schema import Schema
-from tamis.model.shapes import Lifted, Shapes, joined, substitute
+from tamis.model.shapes import MAX_SHAPES, Lifted, Shapes, joined, substitute
 from tamis.model.tables import Column, Table, to_list, to_table
 from tamis.model.values import NUMBER, TEXT, Kind, kind_of, normalise
 
@@ -65,6 +65,7 @@ class Subscriptions:
         self._needs_context: list[bool] = []
         self._plain: list[bool] = []
         self._numbers: dict[Any, int] = {}
+        self._admitted: set[Any] = set()
         self._texts = Shapes()
         self._waiting = _Waiting()
         self._bulk: list[_Bulk] = []
@@ -78,21 +79,7 @@ class Subscriptions:
 
     def add(self, id: Id, profile: Any, context: int | None, on_match: Any) -> None:
         """Check one profile and let it wait."""
-        key: Any = None
-        lifted: Lifted | None = None
-        values: tuple[Any, ...] = ()
-        if type(profile) is str and (on_match is None or type(on_match) is str):
-            try:
-                lifted = self._texts.take_apart(profile)
-            except ProfileError as error:
-                error.profile = id
-                raise
-            if lifted is not None and _stays_lifted(lifted.values):
-                key, _, values = lifted
-            else:
-                key, lifted = profile, None
-            if on_match is not None:
-                key = (key, on_match)
+        key, lifted, values = self._lift(id, profile, on_match)
         number = self._numbers.get(key)
         if number is None or (context is None and self._needs_context[number]):
             number, values = self._first_of(id, profile, context, on_match, key, lifted)
@@ -101,6 +88,48 @@ class Subscriptions:
         waiting.shapes.append(number)
         waiting.values.append(values)
         waiting.contexts.append(-1 if context is None else context)
+
+    def admit(self, id: Id, profile: Any, has_context: bool, on_match: Any) -> None:
+        """Check one profile as :meth:`add` does, fix the kinds it needs, and keep nothing else of it."""
+        key, _, _ = self._lift(id, profile, on_match)
+        number = self._numbers.get(key)
+        if number is not None and (has_context or not self._needs_context[number]):
+            return
+        if key is None or (key, has_context) not in self._admitted:
+            self._checked(id, profile, has_context, on_match)
+            if key is not None:
+                if len(self._admitted) >= MAX_SHAPES:
+                    self._admitted.clear()
+                self._admitted.add((key, has_context))
+
+    def _lift(self, id: Id, profile: Any, on_match: Any) -> tuple[Any, Lifted | None, tuple[Any, ...]]:
+        """The key of a profile's shape (``None`` when it is no text), what is lifted out of it, and its constants."""
+        if type(profile) is not str or not (on_match is None or type(on_match) is str):
+            return None, None, ()
+        try:
+            lifted = self._texts.take_apart(profile)
+        except ProfileError as error:
+            error.profile = id
+            raise
+        key: Any = profile
+        values: tuple[Any, ...] = ()
+        if lifted is not None and _stays_lifted(lifted.values):
+            key, _, values = lifted
+        else:
+            lifted = None
+        return key if on_match is None else (key, on_match), lifted, values
+
+    def _checked(self, id: Id, profile: Any, has_context: bool, on_match: Any) -> Profile:
+        """The profile after every check; the schema has the kinds it needs."""
+        read = read_profile(profile, on_match, id)
+        read.ready(id, has_context)
+        try:
+            normal_form(read.condition, MAX_CLAUSES)
+        except ProfileError as error:
+            error.profile, error.text = id, read.text
+            raise
+        read.admit(self._schema, id)
+        return read
 
     def _first_of(
         self, id: Id, profile: Any, context: int | None, on_match: Any, key: Any, lifted: Lifted | None
@@ -156,14 +185,7 @@ class Subscriptions:
                 return self._number(key, tree, (), kinds, clauses=clauses)
             except ProfileError:
                 pass
-        read = read_profile(profile, on_match, id)
-        read.ready(id, context is not None)
-        try:
-            normal_form(read.condition, MAX_CLAUSES)
-        except ProfileError as error:
-            error.profile, error.text = id, read.text
-            raise
-        read.admit(self._schema, id)
+        read = self._checked(id, profile, context is not None, on_match)
         condition = read.condition if tree is None else tree
         if key is None:
             key = (condition, read.effects)

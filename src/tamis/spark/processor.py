@@ -1,0 +1,409 @@
+"""The stateful operator: one micro-batch of one shard.
+
+Packs come in, are put into one order with the events that waited, replayed on the shard, and one wide row goes out:
+matches, rejected events and figures as arrays. Guarantees the law of exactness for what it replays; an event waits
+until every other source has passed its place or has been silent for ``wait``, and one that comes later than events
+after it is replayed on arrival and counted. Refuses to know sinks and sources.
+"""
+
+from __future__ import annotations
+
+import gc
+import json
+import time
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any, Final
+
+import numpy as np
+import pandas as pd
+import pyarrow as pa
+from numpy.typing import NDArray
+from pyspark import TaskContext
+from pyspark.sql.streaming.stateful_processor import StatefulProcessor
+
+from tamis.engine.shard import Found, Shard, Track
+from tamis.errors import UsageError
+from tamis.model.events import EventLog
+from tamis.model.schema import context_name
+from tamis.model.tables import to_table
+
+from .order import from_key
+from .route import ORDER, OWN, PLACE, TABLES, from_bytes, union_values
+from .state import Meta, Store
+
+SOURCE_OF: Final = {
+    "messages": "messages",
+    "updates": "updates",
+    "subscribes": "profiles",
+    "unsubscribes": "profiles",
+}
+TABLE_OF: Final = {"message": "messages", "update": "updates", "subscribe": "subscribes", "unsubscribe": "unsubscribes"}
+ROWS: Final = 200_000
+"""Matches in one row of the output."""
+
+_frozen = False
+
+
+@dataclass(frozen=True)
+class Plan:
+    """What every shard has to know; the same for the whole life of a query."""
+
+    keys: tuple[int, ...]
+    sources: tuple[str, ...]
+    ids: tuple[str, ...]
+    whole_ids: bool
+    """Profile ids are integers."""
+    floating_order: bool
+    tracks: tuple[Track, ...] = ()
+    options: tuple[tuple[str, Any], ...] = ()
+    prepared: tuple[str, str | None] | None = None
+    values: str = "json"
+    wait: int = 0
+    """Milliseconds; 0 replays every event on arrival."""
+
+
+class Matcher(StatefulProcessor):
+    """Spark's side of a shard."""
+
+    def __init__(self, plan: Plan) -> None:
+        self._plan = plan
+
+    def init(self, handle: Any) -> None:
+        """Open the state variables."""
+        self._handle, self._store = handle, Store(handle)
+
+    def close(self) -> None:
+        """Spend the worker's garbage collections, one per task, on what is new only: measured 40 ms a task."""
+        global _frozen
+        if not _frozen and TaskContext.get() is not None:
+            gc.collect()
+            gc.freeze()
+            _frozen = True
+
+    def handleInitialState(self, key: Any, initialState: Any, timerValues: Any) -> None:
+        """Lay initial profiles and contexts aside until the first batch, when all of them are here."""
+        for row in initialState.itertuples(index=False):
+            for name in (*TABLES, "prepared", "wrong"):
+                if getattr(row, name) is not None:
+                    self._store.add_initial(f"{name} {row.part:08d} {row.piece:08d}", getattr(row, name))
+
+    def handleInputRows(self, key: Any, rows: Iterator[pd.DataFrame], timerValues: Any) -> Iterator[pd.DataFrame]:
+        """One micro-batch."""
+        frames = list(rows)
+        batch = _Batch(self, self._plan.keys.index(int(key[0])), timerValues.getCurrentProcessingTimeInMs())
+        return iter(batch.run(frames))
+
+    def handleExpiredTimer(self, key: Any, timerValues: Any, expiredTimerInfo: Any) -> Iterator[pd.DataFrame]:
+        """A source has been silent for long enough: what waited for it goes on."""
+        batch = _Batch(self, self._plan.keys.index(int(key[0])), timerValues.getCurrentProcessingTimeInMs())
+        return iter(batch.run([], expired=expiredTimerInfo.getExpiryTimeInMs()))
+
+
+class _Batch:
+    """One run of one shard."""
+
+    def __init__(self, owner: Matcher, number: int, now: int) -> None:
+        self.plan, self.store, self.handle = owner._plan, owner._store, owner._handle
+        self.number, self.now = number, now
+        context = TaskContext.get()
+        self.batch = int(context.getLocalProperty("streaming.sql.batchId") or 0) if context is not None else 0
+        if context is not None and context.partitionId() != number:
+            raise UsageError(_OTHER_SHARDS.format(shards=len(self.plan.keys)))
+        self.figures: dict[str, Any] = {"shard": number, "batch": self.batch}
+        self._clock = time.perf_counter()
+
+    def _took(self, what: str) -> None:
+        now = time.perf_counter()
+        self.figures[f"{what}_ms"] = round(1000 * (now - self._clock), 2)
+        self._clock = now
+
+    # -- the run -----------------------------------------------------------------------------------------------
+
+    def run(self, frames: Sequence[pd.DataFrame], expired: int | None = None) -> list[pd.DataFrame]:
+        """Everything, in the order in which it has to happen."""
+        plan, store = self.plan, self.store
+        outputs: list[pd.DataFrame] = []
+        meta = store.meta()
+        first = meta is None
+        if meta is None:
+            meta = Meta(shards=len(plan.keys))
+            shard = Shard(self.number, len(plan.keys), plan.tracks, **dict(plan.options))
+            outputs += self._initial(shard)
+            how, deltas = "created", 0
+        else:
+            if meta.shards != len(plan.keys):
+                raise UsageError(_OTHER_SHARDS.format(shards=len(plan.keys)))
+            shard, how, deltas = store.load(self.number, meta)
+        self.figures |= {"cache": how, "deltas": deltas}
+        self._took("state")
+        tables, wrong = self._gather(frames, meta)
+        self._took("unpack")
+        if expired is not None and meta.timer == expired:
+            meta.timer = None
+        ready = self._release(tables, meta)
+        found = self._process(shard, ready)
+        self._took("replay")
+        outputs += self._output(found, ready, wrong)
+        self._took("output")
+        self.figures |= store.create(shard, meta) if first else store.save(shard, meta)
+        store.put_meta(meta)
+        self._took("save")
+        stats = shard.stats
+        self.figures |= {name: stats[name] for name in ("profiles", "contexts", "escalations") if name in stats}
+        self.figures |= {"late": meta.late, "held": meta.held}
+        outputs.append(_row(self.plan, self.batch, figures=json.dumps(self.figures)))
+        return [pd.concat(outputs, ignore_index=True)]
+
+    def _initial(self, shard: Shard) -> list[pd.DataFrame]:
+        """Initial profiles, then initial contexts."""
+        tables: dict[str, list[pa.Table]] = {}
+        for place, data in self.store.take_initial():
+            tables.setdefault(place.split()[0], []).append(from_bytes(data))
+        joined = {name: _concat(parts) for name, parts in tables.items()}
+        outputs = []
+        if "prepared" in joined:
+            self._load_prepared(shard, joined["prepared"])
+        for name in ("subscribes", "updates"):
+            if name in joined:
+                ready: dict[str, pa.Table] = {
+                    name: joined[name] if ORDER in joined[name].column_names else _by_id(joined[name], name)
+                }
+                found = self._process(shard, ready)
+                outputs += self._output(found, ready, [])
+        outputs += self._output(None, {}, [joined["wrong"]] if "wrong" in joined else [])
+        return outputs
+
+    def _load_prepared(self, shard: Shard, table: pa.Table) -> None:
+        assert self.plan.prepared is not None
+        profile, on_match = self.plan.prepared
+        ordered = ORDER in table.column_names
+        table = table.sort_by(ORDER if ordered else "id")
+        parameters = table.select([name for name in table.column_names if not name.startswith("#")])
+        own = table[OWN].to_numpy()
+        if not own.any():
+            # A profile of another shard, for the kinds it needs.
+            sample = parameters.slice(0, 1)
+            shard.filter.subscribe_many(profile, sample, on_match)
+            shard.filter.unsubscribe(sample["id"][0].as_py())
+            mine = parameters.slice(0, 0)
+        else:
+            mine = parameters.filter(pa.array(own))
+        registered = table.filter(table["#registers"])["id"].combine_chunks()
+        ranks = table[ORDER].to_numpy()[own] if ordered else None
+        shard.load(profile, mine, registered, ranks, on_match)
+
+    # -- order -------------------------------------------------------------------------------------------------
+
+    def _gather(self, frames: Sequence[pd.DataFrame], meta: Meta) -> tuple[dict[str, pa.Table], list[pa.Table]]:
+        """The tables of all packs and of what waited; how far the sources are goes into ``meta``."""
+        packs = sorted(
+            (row for frame in frames for row in frame.itertuples(index=False)),
+            key=lambda row: (row.source, row.part, row.piece),
+        )
+        for source in self.plan.sources:
+            meta.seen.setdefault(source, self.now)
+        parts: dict[str, list[pa.Table]] = {name: [] for name in TABLES}
+        if meta.held:
+            for name, table in self.store.held(meta.holding):
+                parts[name].append(table)
+        wrong: list[pa.Table] = []
+        bytes_in = 0
+        for pack in packs:
+            if not pd.isna(pack.high):
+                high = int(pack.high)
+                meta.high[pack.source] = max(meta.high.get(pack.source, high), high)
+                meta.seen[pack.source] = self.now
+            for name in TABLES:
+                data = getattr(pack, name)
+                if data is not None:
+                    parts[name].append(from_bytes(data))
+                    bytes_in += len(data)
+            if pack.wrong is not None:
+                wrong.append(from_bytes(pack.wrong))
+        tables = {name: _concat(listed) for name, listed in parts.items() if listed}
+        self.figures |= {name: tables[name].num_rows if name in tables else 0 for name in TABLES}
+        self.figures["bytes_in"] = bytes_in
+        return tables, wrong
+
+    def _release(self, tables: dict[str, pa.Table], meta: Meta) -> dict[str, pa.Table]:
+        """What may be replayed now; the rest goes back into the state."""
+        plan = self.plan
+        if plan.wait == 0 or len(plan.sources) == 1:
+            self._count_late(tables, meta)
+            return tables
+        active = [source for source in plan.sources if self.now - meta.seen[source] < plan.wait]
+        waiting: dict[str, pa.Table] = {}
+        ready: dict[str, pa.Table] = {}
+        meta.held = 0
+        for name, table in tables.items():
+            others = [source for source in active if source != SOURCE_OF[name]]
+            if not others:
+                ready[name] = table
+                continue
+            passed = np.ones(table.num_rows, bool)
+            key = table[ORDER].to_numpy()
+            for source in others:
+                passed &= key < meta.high[source] if source in meta.high else False
+            if passed.all():
+                ready[name] = table
+                continue
+            rest = table.filter(pa.array(~passed))
+            waiting[name] = rest
+            meta.held += rest.num_rows
+            ready[name] = table.filter(pa.array(passed))
+        meta.holding = self.store.hold(waiting, meta.holding)
+        self._set_timer(active if meta.held else (), meta)
+        self._count_late(ready, meta)
+        return ready
+
+    def _set_timer(self, active: Sequence[str], meta: Meta) -> None:
+        wanted = min((meta.seen[source] + self.plan.wait for source in active), default=None)
+        if wanted == meta.timer:
+            return
+        if meta.timer is not None:
+            self.handle.deleteTimer(meta.timer)
+        if wanted is not None:
+            self.handle.registerTimer(wanted)
+        meta.timer = wanted
+
+    def _count_late(self, tables: dict[str, pa.Table], meta: Meta) -> None:
+        """Only shard 0 counts messages and subscriptions, which all shards see; every shard its own updates."""
+        last = meta.done
+        for name, table in tables.items():
+            if table.num_rows == 0:
+                continue
+            key = table[ORDER].to_numpy()
+            if meta.done is not None:
+                late = key < meta.done
+                if name == "updates":
+                    late &= table[OWN].to_numpy(zero_copy_only=False)
+                elif self.number:
+                    late[:] = False
+                meta.late += int(np.count_nonzero(late))
+            last = max(int(key.max()), int(key.min()) if last is None else last)
+        meta.done = last
+
+    # -- replay ------------------------------------------------------------------------------------------------
+
+    def _process(self, shard: Shard, tables: dict[str, pa.Table]) -> Found | None:
+        """Replays the tables; what is not needed leaves them, so that row numbers are those of what was replayed."""
+        if "updates" in tables:
+            tables["updates"] = _needed(shard, tables["updates"])
+        for name in [name for name, table in tables.items() if table.num_rows == 0]:
+            del tables[name]
+        if not tables:
+            return None
+        foreign = ~tables["updates"][OWN].to_numpy(zero_copy_only=False) if "updates" in tables else None
+        ranks: NDArray[np.int64] | None = None
+        if "subscribes" in tables and ORDER in tables["subscribes"].column_names:
+            ranks = tables["subscribes"][ORDER].to_numpy()
+        given: dict[str, Any] = {}
+        for name, table in tables.items():
+            wanted = [c for c in table.column_names if c == ORDER or not c.startswith("#")]
+            given[name] = table.select(wanted)
+        if "updates" in given and pa.types.is_struct(given["updates"]["value"].type):
+            given["updates"] = _from_union(given["updates"])
+        log = EventLog.merge(**given, order=ORDER, values=self.plan.values)  # type: ignore[arg-type]
+        found = shard.process(log, (lambda row: int(ranks[row])) if ranks is not None else None, foreign)
+        self.figures["matches"] = self.figures.get("matches", 0) + len(found.message)
+        return found
+
+    # -- output ------------------------------------------------------------------------------------------------
+
+    def _output(self, found: Found | None, tables: dict[str, pa.Table], wrong: list[pa.Table]) -> list[pd.DataFrame]:
+        outputs = []
+        if found is not None and len(found.message):
+            messages = tables["messages"]
+            order = messages[ORDER].to_numpy()[found.message]
+            for at in range(0, len(order), ROWS):
+                piece = slice(at, at + ROWS)
+                rows = pa.array(found.message[piece])
+                columns = {f"id{k}": _cell(messages[f"#id.{name}"].take(rows)) for k, name in enumerate(self.plan.ids)}
+                profile = found.profile[piece]
+                columns["profile"] = profile if isinstance(profile, list) else _cell(profile)
+                columns["order"] = from_key(order[piece], self.plan.floating_order)
+                columns["rank"] = found.rank[piece]
+                outputs.append(_row(self.plan, self.batch, **columns))
+        rejected = list(self._rejected(found, tables))
+        for table in wrong:
+            rejected += zip(
+                table["event"].to_pylist(),
+                table[ORDER].to_pylist(),
+                table[PLACE].to_pylist(),
+                table["reason"].to_pylist(),
+                strict=True,
+            )
+        self.figures["rejected"] = self.figures.get("rejected", 0) + len(rejected)
+        if rejected:
+            event, keys, place, reason = (list(column) for column in zip(*rejected, strict=True))
+            floating = self.plan.floating_order
+            order = [None if k is None else from_key(np.array([k], np.int64), floating)[0].item() for k in keys]
+            outputs.append(_row(self.plan, self.batch, r_event=event, r_order=order, r_source=place, r_reason=reason))
+        return outputs
+
+    def _rejected(self, found: Found | None, tables: dict[str, pa.Table]) -> Iterator[tuple[Any, Any, Any, str]]:
+        for kind, row, reason in found.rejected if found is not None else ():
+            table = tables[TABLE_OF.get(kind, "messages")]
+            order = table[ORDER][row].as_py() if ORDER in table.column_names else None
+            place = table[PLACE][row].as_py() if PLACE in table.column_names else None
+            yield kind, order, place, reason
+
+
+def _needed(shard: Shard, updates: pa.Table) -> pa.Table:
+    """Without the updates of other shards whose attribute has its kind already: they cannot fix anything."""
+    own = updates[OWN].to_numpy(zero_copy_only=False)
+    if own.all():
+        return updates
+    schema = shard.filter.schema
+    foreign = updates["attribute"].filter(pa.array(~own)).unique().to_pylist()
+    kinds = {name: schema.kind(context_name(name)) for name in foreign if name}
+    still = [name for name, kind in kinds.items() if kind is None or (kind.name == "list" and kind.element is None)]
+    if not still:
+        return updates.filter(pa.array(own))
+    wanted = np.isin(np.array(updates["attribute"].to_pylist(), object), still)
+    return updates.filter(pa.array(own | wanted))
+
+
+def _from_union(updates: pa.Table) -> Any:
+    columns: dict[str, Any] = {name: updates[name] for name in updates.column_names if name != "value"}
+    table = to_table(columns, "updates")
+    columns["value"] = to_table({"value": union_values(updates["value"].combine_chunks())}, "updates").column("value")
+    return type(table)({**table.columns, "value": columns["value"]}, table.num_rows)
+
+
+def _by_id(table: pa.Table, name: str) -> pa.Table:
+    """Initial profiles without an order are taken by id; contexts as they come."""
+    if name != "subscribes":
+        return table
+    return table.sort_by("id")
+
+
+def _concat(parts: list[pa.Table]) -> pa.Table:
+    return (parts[0] if len(parts) == 1 else pa.concat_tables(parts, promote_options="permissive")).combine_chunks()
+
+
+def _cell(column: Any) -> Any:
+    """A column as one cell of a row: numbers as an array, the rest as a list."""
+    if pa.types.is_primitive(column.type) and not pa.types.is_temporal(column.type) and column.null_count == 0:
+        return column.to_numpy() if isinstance(column, pa.ChunkedArray) else column.to_numpy(zero_copy_only=False)
+    return column.to_pylist()
+
+
+def _row(plan: Plan, batch: int, **cells: Any) -> pd.DataFrame:
+    names = (*(f"id{k}" for k in range(len(plan.ids))), *_CELLS)
+    row = {"batch": [batch], **{name: [cells.get(name)] for name in names}}
+    return pd.DataFrame(
+        {name: pd.Series(value, dtype=object if name != "batch" else None) for name, value in row.items()}
+    )
+
+
+_CELLS: Final = ("profile", "order", "rank", "r_event", "r_order", "r_source", "r_reason", "figures")
+_OTHER_SHARDS: Final = (
+    "shards={shards}: the checkpoint was made with another number of shards, and where profiles and contexts live "
+    "depends on it. Start with the number it was made with; or start a new checkpoint with the profiles and with "
+    "contexts=tamis.spark.read_contexts(spark, checkpoint), and let the sources go on where the old query stopped. "
+    "(A query that is started by hand needs spark.sql.shuffle.partitions equal to shards.)"
+)
+
+__all__ = ["Matcher", "Plan"]

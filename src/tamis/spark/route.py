@@ -1,0 +1,362 @@
+"""Routing: rows of a partition into one pack per shard.
+
+A pack is one wide row: the messages, updates, subscribes and unsubscribes of a partition as Arrow streams, and how far
+the source has come. Messages, subscribes and unsubscribes go to every shard; an update goes to the shard of its
+context, and the first update of every kind of value of an attribute goes to all, so that every shard fixes the same
+kinds. Every shard gets a pack of every partition, an empty one if need be: all know how far every source is.
+
+Guarantees that nothing is lost: what cannot be an event at all is in ``wrong``, which goes to shard 0. Refuses to know
+sessions and state: this is Arrow in, Arrow out, and runs inside ``mapInArrow``.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any, Final
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+from numpy.typing import NDArray
+
+from tamis.engine.shard import shard_of
+from tamis.errors import EventError, UsageError
+from tamis.model.events import KINDS, _json_value
+from tamis.model.values import kind_of, normalise
+
+from .order import to_key
+
+ORDER, PLACE, CORRUPT, EVENT, MESSAGE, IDS = "#order", "#place", "#corrupt", "#event", "#message", "#ids"
+OWN: Final = "#own"
+TABLES: Final = ("messages", "updates", "subscribes", "unsubscribes")
+PACK: Final = pa.schema(
+    [
+        ("key", pa.int32()),
+        ("source", pa.string()),
+        ("part", pa.int32()),
+        ("piece", pa.int32()),
+        ("high", pa.int64()),
+        *((name, pa.binary()) for name in (*TABLES, "prepared", "wrong")),
+    ]
+)
+PACK_DDL: Final = "key int, source string, part int, piece int, high bigint, " + ", ".join(
+    f"{name} binary" for name in (*TABLES, "prepared", "wrong")
+)
+LIMIT: Final = 256 * 2**20
+"""Bytes of rows after which a partition gives another pack."""
+
+WRONG: Final = pa.schema([("event", pa.string()), (ORDER, pa.int64()), (PLACE, pa.string()), ("reason", pa.string())])
+
+
+@dataclass(frozen=True)
+class Packer:
+    """The function for ``mapInArrow``: ``kind`` is one of messages, updates, profiles, prepared and events."""
+
+    source: str
+    kind: str
+    keys: tuple[int, ...]
+    values: str = "json"
+
+    def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        from pyspark import TaskContext
+
+        context = TaskContext.get()
+        part = context.partitionId() if context is not None else 0
+        waiting: list[pa.RecordBatch] = []
+        size = piece = 0
+        for batch in batches:
+            waiting.append(batch)
+            size += batch.nbytes
+            if size >= LIMIT:
+                yield self.pack(pa.Table.from_batches(waiting), part, piece)
+                waiting, size, piece = [], 0, piece + 1
+        if waiting or piece == 0:
+            yield self.pack(pa.Table.from_batches(waiting) if waiting else None, part, piece)
+
+    def pack(self, rows: pa.Table | None, part: int, piece: int) -> pa.RecordBatch:
+        """The rows of one partition as one pack per shard."""
+        shards = len(self.keys)
+        high = None
+        columns: dict[str, list[bytes | None]] = {name: [None] * shards for name in (*TABLES, "prepared", "wrong")}
+        if rows is not None and rows.num_rows:
+            tables, wrong, high = self._tables(rows.combine_chunks())
+            for name, table in tables.items():
+                if table.num_rows == 0:
+                    continue
+                if name == "updates":
+                    columns[name] = [
+                        to_bytes(t) if t.num_rows else None for t in route_updates(table, shards, self.values)
+                    ]
+                elif name == "prepared":
+                    columns[name] = [to_bytes(t) for t in route_prepared(table, shards)]
+                else:
+                    columns[name] = [to_bytes(table)] * shards
+            if wrong.num_rows:
+                columns["wrong"][0] = to_bytes(wrong)
+        arrays = [
+            pa.array(self.keys, pa.int32()),
+            pa.array([self.source] * shards, pa.string()),
+            pa.array([part] * shards, pa.int32()),
+            pa.array([piece] * shards, pa.int32()),
+            pa.array([high] * shards, pa.int64()),
+            *(pa.array(columns[name], pa.binary()) for name in (*TABLES, "prepared", "wrong")),
+        ]
+        return pa.RecordBatch.from_arrays(arrays, schema=PACK)
+
+    def _tables(self, rows: pa.Table) -> tuple[dict[str, pa.Table], pa.Table, int | None]:
+        n = rows.num_rows
+        reasons: dict[int, str] = {}
+        ordered = ORDER in rows.column_names
+        if ordered:
+            key, missing = to_key(_one(rows[ORDER]))
+            for i in np.flatnonzero(missing).tolist():
+                reasons[i] = "the order column is null or not a number"
+        else:
+            key, missing = np.zeros(n, np.int64), np.zeros(n, bool)
+        if CORRUPT in rows.column_names:
+            for i in np.flatnonzero(pc.is_valid(_one(rows[CORRUPT])).to_numpy(zero_copy_only=False)).tolist():
+                reasons[i] = f"malformed record: {_cut(rows[CORRUPT][i].as_py())}"
+        event = self._events(rows, reasons)
+        good = np.ones(n, bool)
+        good[list(reasons)] = False
+        wrong = _wrong(rows, event, key, missing, reasons)
+        shared = {ORDER: pa.array(key)} if ordered else {}
+        if PLACE in rows.column_names:
+            shared[PLACE] = rows[PLACE]
+        tables = {}
+        for name in sorted({self._table(kind) for kind in set(event[good].tolist())}):
+            mine = good & np.isin(event, [kind for kind in (*KINDS, "prepared") if self._table(kind) == name])
+            picked = self._columns(name, rows, shared)
+            tables[name] = picked if mine.all() else picked.filter(pa.array(mine))
+        high = int(key[good].max()) if ordered and good.any() else None
+        return tables, wrong, high
+
+    def _events(self, rows: pa.Table, reasons: dict[int, str]) -> NDArray[np.object_]:
+        """The sort of event of every row."""
+        event = np.empty(rows.num_rows, object)
+        if self.kind == "events":
+            event[:] = rows[EVENT].to_pylist()
+            for i in np.flatnonzero(~np.isin(event, KINDS)).tolist():
+                reasons.setdefault(i, f"event: expected one of {', '.join(KINDS)}, got {event[i]!r}")
+        elif self.kind == "profiles":
+            event[:] = "subscribe"
+            event[pc.is_null(_one(rows["profile"])).to_numpy(zero_copy_only=False)] = "unsubscribe"
+        else:
+            event[:] = {"messages": "message", "updates": "update"}.get(self.kind, self.kind)
+        return event
+
+    @staticmethod
+    def _table(kind: str) -> str:
+        return kind if kind == "prepared" else f"{kind}s"
+
+    def _columns(self, name: str, rows: pa.Table, shared: dict[str, Any]) -> pa.Table:
+        columns = dict(shared)
+        if name == "messages":
+            columns |= _fields(rows[IDS], prefix="#id.") if IDS in rows.column_names else {}
+            columns |= _fields(rows[MESSAGE])
+        elif name == "prepared":
+            columns |= {c: rows[c] for c in rows.column_names if not c.startswith("#")}
+        else:
+            wanted = {
+                "updates": ("context", "attribute", "value"),
+                "subscribes": ("id", "profile", "context", "on_match"),
+                "unsubscribes": ("id",),
+            }[name]
+            columns |= {c: rows[c] for c in wanted if c in rows.column_names}
+        return pa.table(columns)
+
+
+def _one(column: pa.ChunkedArray) -> pa.Array:
+    return column.chunk(0) if column.num_chunks == 1 else column.combine_chunks()
+
+
+def _fields(column: pa.ChunkedArray, prefix: str = "") -> dict[str, Any]:
+    struct = _one(column)
+    return {prefix + field.name: part for field, part in zip(struct.type, struct.flatten(), strict=True)}
+
+
+def _cut(text: Any, limit: int = 200) -> str:
+    shown = text if isinstance(text, str) else repr(text)
+    return shown if len(shown) <= limit else f"{shown[: limit - 1]}…"
+
+
+def _wrong(rows: pa.Table, event: Any, key: Any, missing: Any, reasons: dict[int, str]) -> pa.Table:
+    at = sorted(reasons)
+    places = [rows[PLACE][i].as_py() for i in at] if PLACE in rows.column_names else [None] * len(at)
+    return pa.table(
+        [
+            pa.array([event[i] if event[i] in KINDS else None for i in at], pa.string()),
+            pa.array([None if missing[i] else int(key[i]) for i in at], pa.int64()),
+            pa.array(places, pa.string()),
+            pa.array([reasons[i] for i in at], pa.string()),
+        ],
+        schema=WRONG,
+    )
+
+
+# -- one table for every shard ---------------------------------------------------------------------------------
+
+
+def hashed(column: Any, shards: int) -> NDArray[np.int64]:
+    """The shard of every name; 0 where there is none."""
+    coded = _one(column) if isinstance(column, pa.ChunkedArray) else column
+    if shards == 1:
+        return np.zeros(len(coded), np.int64)
+    coded = coded.dictionary_encode()
+    names = coded.dictionary.to_pylist()
+    lookup = np.array([*(shard_of(name, shards) if name is not None else 0 for name in names), 0], np.int64)
+    found: NDArray[np.int64] = lookup[pc.fill_null(coded.indices, len(names)).to_numpy(zero_copy_only=False)]
+    return found
+
+
+def route_updates(table: pa.Table, shards: int, values: str) -> list[pa.Table]:
+    """The updates of each shard, and of the others what fixes kinds; the column ``#own`` tells them apart."""
+    if shards == 1:
+        return [table.append_column(OWN, pa.array(np.ones(table.num_rows, bool)))]
+    owner = hashed(table["context"], shards)
+    first = evidence(table, values)
+    parts = []
+    for shard in range(shards):
+        own = owner == shard
+        wanted = own | first
+        parts.append(table.append_column(OWN, pa.array(own)).filter(pa.array(wanted)))
+    return parts
+
+
+def route_prepared(table: pa.Table, shards: int) -> list[pa.Table]:
+    """The profiles of each shard, those whose ids it registers, and one of any shard to fix the kinds."""
+    has_context = "context" in table.column_names
+    by_id = hashed(table["id"], shards)
+    owner = by_id
+    if has_context:
+        named = pc.is_valid(_one(table["context"])).to_numpy(zero_copy_only=False)
+        owner = np.where(named, hashed(table["context"], shards), by_id)
+    parts = []
+    for shard in range(shards):
+        own, registers = owner == shard, by_id == shard
+        wanted = own | registers
+        wanted[0] = True
+        marked = table.append_column(OWN, pa.array(own)).append_column("#registers", pa.array(registers))
+        parts.append(marked.filter(pa.array(wanted)))
+    return parts
+
+
+# -- what fixes kinds ------------------------------------------------------------------------------------------
+
+_NUMBER = r"^-?(0|[1-9][0-9]{0,17})(\.[0-9]+)?([eE][+-]?[0-9]+)?$"
+_PLAIN_TEXT = r"""^[^\s\[{0-9"tfnNI-]"""
+
+
+def evidence(table: pa.Table, values: str) -> NDArray[np.bool_]:
+    """The first update, by order, of every kind of value of every attribute; further ones of it change no kind.
+
+    Where telling kinds apart is not worth the time the answer has more rows than needed, never fewer.
+    """
+    kinds = _kinds(_one(table["value"]), values)
+    attribute = _one(table["attribute"]).dictionary_encode()
+    valid = pc.and_(pc.is_valid(_one(table["context"])), pc.is_valid(attribute)).to_numpy(zero_copy_only=False)
+    at = np.flatnonzero(valid & (kinds >= 0))
+    if ORDER in table.column_names:
+        at = at[np.argsort(table[ORDER].to_numpy()[at], kind="stable")]
+    codes = pc.fill_null(attribute.indices, 0).to_numpy(zero_copy_only=False).astype(np.int64)
+    _, first = np.unique(codes[at] * 64 + kinds[at], return_index=True)
+    found = np.zeros(table.num_rows, bool)
+    found[at[first]] = True
+    return found
+
+
+def _kinds(column: pa.Array, values: str) -> NDArray[np.int64]:
+    """A number for the kind of every value; -1 where it is absent."""
+    kind = column.type
+    found = np.zeros(len(column), np.int64)
+    if pa.types.is_struct(kind):
+        return _listed(union_values(column))
+    if pa.types.is_list(kind) or pa.types.is_large_list(kind):
+        return _listed(column.to_pylist())
+    if (pa.types.is_string(kind) or pa.types.is_large_string(kind)) and values == "json":
+        number = pc.fill_null(pc.match_substring_regex(column, _NUMBER), False).to_numpy(zero_copy_only=False)
+        text = pc.fill_null(pc.match_substring_regex(column, _PLAIN_TEXT), False).to_numpy(zero_copy_only=False)
+        found[text] = _KIND_NUMBERS["text"]
+        rest = np.flatnonzero(~(number | text))
+        if len(rest):
+            coded = column.take(pa.array(rest)).dictionary_encode()
+            listed = np.append(_listed([_json_value(text) for text in coded.dictionary.to_pylist()]), -1)
+            found[rest] = listed[pc.fill_null(coded.indices, len(listed) - 1).to_numpy(zero_copy_only=False)]
+    elif pa.types.is_decimal(kind) or pa.types.is_binary(kind) or pa.types.is_nested(kind):
+        return np.full(len(column), -1, np.int64)  # no value of tamis: rejected wherever it is
+    absent = pc.is_null(column).to_numpy(zero_copy_only=False)
+    found[absent] = -1
+    return found
+
+
+_KIND_NUMBERS = {
+    name: i
+    for i, name in enumerate(
+        ("number", "text", "boolean", "time", "list", *(f"list of {e}" for e in ("number", "text", "boolean", "time")))
+    )
+}
+
+
+def _listed(values: Sequence[Any]) -> NDArray[np.int64]:
+    found = np.full(len(values), -1, np.int64)
+    for i, value in enumerate(values):
+        try:
+            kind = kind_of(normalise(value))
+        except EventError:
+            continue
+        if kind is not None:
+            found[i] = _KIND_NUMBERS[str(kind)]
+    return found
+
+
+def union_values(column: pa.Array) -> list[Any]:
+    """A struct as a union: every row's value is its only field that is not null."""
+    fields = [part.to_pylist() for part in column.flatten()]
+    return [next((value for value in row if value is not None), None) for row in zip(*fields, strict=True)]
+
+
+# -- the wire --------------------------------------------------------------------------------------------------
+
+
+def to_bytes(table: pa.Table) -> bytes:
+    """A table as an Arrow stream."""
+    sink = pa.BufferOutputStream()
+    with pa.ipc.new_stream(sink, table.schema) as writer:
+        writer.write_table(table)
+    return bytes(sink.getvalue())
+
+
+def from_bytes(data: bytes) -> pa.Table:
+    """The table of an Arrow stream."""
+    return pa.ipc.open_stream(data).read_all()
+
+
+def shard_keys(shards: int) -> tuple[int, ...]:
+    """One grouping key per shard, such that Spark puts shard ``i`` of ``n`` into partition ``i`` of ``n``."""
+    if isinstance(shards, bool) or not isinstance(shards, int) or not 1 <= shards <= 4096:
+        raise UsageError(f"shards: expected a whole number from 1 to 4096, got {shards!r}")
+    keys: dict[int, int] = {}
+    key = 0
+    while len(keys) < shards:
+        keys.setdefault(_murmur3(key) % shards, key)
+        key += 1
+    return tuple(keys[shard] for shard in range(shards))
+
+
+def _murmur3(value: int, seed: int = 42) -> int:
+    """Spark's ``hash`` of an int, signed."""
+
+    def rotated(x: int, by: int) -> int:
+        return ((x << by) | (x >> (32 - by))) & 0xFFFF_FFFF
+
+    k = rotated((value * 0xCC9E_2D51) & 0xFFFF_FFFF, 15) * 0x1B87_3593 & 0xFFFF_FFFF
+    h = (rotated(seed ^ k, 13) * 5 + 0xE654_6B64) & 0xFFFF_FFFF
+    h ^= 4
+    h = ((h ^ (h >> 16)) * 0x85EB_CA6B) & 0xFFFF_FFFF
+    h = ((h ^ (h >> 13)) * 0xC2B2_AE35) & 0xFFFF_FFFF
+    h ^= h >> 16
+    return h - 2**32 if h >= 2**31 else h
+
+
+__all__ = ["PACK_DDL", "Packer", "evidence", "from_bytes", "shard_keys", "to_bytes", "union_values"]

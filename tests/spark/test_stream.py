@@ -1,0 +1,295 @@
+"""``match_stream`` equals the reference: any shards, any micro-batches, any restarts, any initial state."""
+
+from __future__ import annotations
+
+import time
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pytest
+from streams import ARROW, SCHEMA, VOCABULARY, Collected, Expected, Folder, cut, delivered, random_rows
+
+from tamis import ReferenceFilter, TamisError
+from tamis.spark import match_stream, read_contexts, sinks
+from tamis.spark.route import Packer, from_bytes, shard_keys
+from tamis.testing import _comparable, random_tracks
+
+
+def run(spark: Any, where: Path, sink: Any, files: int = 2, **options: Any) -> None:
+    """All files that are there now, then stop."""
+    events = spark.readStream.schema(SCHEMA).option("maxFilesPerTrigger", files).parquet(str(where / "in"))
+    stream = match_stream(events=events, **options)
+    writer = stream.results.writeStream.foreachBatch(sink).option("checkpointLocation", str(where / "checkpoint"))
+    writer.trigger(availableNow=True).start().awaitTermination()
+
+
+def states(spark: Any, where: Path) -> dict[str, dict[str, Any]]:
+    """The contexts of a checkpoint."""
+    found: dict[str, dict[str, Any]] = {}
+    for row in read_contexts(spark, str(where / "checkpoint")).collect():
+        value = next((v for v in row.value if v is not None), None)
+        found.setdefault(row.context, {})[row.attribute] = value
+    return found
+
+
+@pytest.mark.parametrize(("shards", "seed", "batches"), [(1, 0, 4), (2, 1, 6), (3, 2, 4), (8, 3, 3)])
+def test_one_ordered_stream_equals_the_reference(
+    spark: Any, tmp_path: Path, shards: int, seed: int, batches: int
+) -> None:
+    """Deliveries in serial order and rejected events, over random micro-batches and a clean restart."""
+    rng = np.random.default_rng(seed)
+    tracks = random_tracks(rng, seed % 3)
+    rows = random_rows(rng, 600)
+    expected = Expected(tracks).add(rows)
+    folder, found = Folder(tmp_path / "in"), Collected()
+    pieces = cut(rng, rows, batches)
+    stop = int(rng.integers(0, len(pieces) - 1))
+    for k, piece in enumerate(pieces):
+        folder.put(piece, rng, files=2)
+        if k in (stop, len(pieces) - 1):
+            run(spark, tmp_path, found, shards=shards, track=tracks)
+    assert found.deliveries == expected.deliveries
+    assert found.rejected == sorted(expected.rejected)
+    assert len(expected.deliveries) > 50
+    assert len(found.batches) == len(pieces)
+    if shards == 2:
+        state = states(spark, tmp_path)
+        for name in {*VOCABULARY.contexts, *state}:
+            plain = {key: _comparable(value) for key, value in expected.reference.context(name).items()}
+            utc = {key: _utc(value) for key, value in state.get(name, {}).items()}
+            assert utc == plain
+        with pytest.raises(Exception, match="another number of shards"):
+            folder.put(rows[:1], files=2)
+            run(spark, tmp_path, found, shards=3, track=tracks)
+
+
+def _utc(value: Any) -> Any:
+    """As Spark gives times: naive, in the time zone of this process."""
+    if hasattr(value, "astimezone"):
+        from datetime import UTC
+
+        return value.astimezone(UTC)
+    return _comparable(list(value) if isinstance(value, list) else value)
+
+
+MESSAGES = "seq bigint, n bigint, x double, y double"
+UPDATES = "seq bigint, context string, attribute string, value double"
+PROFILES = "seq bigint, id string, profile string, context string, on_match string"
+TYPES = {
+    "messages": pa.schema([("seq", pa.int64()), ("n", pa.int64()), ("x", pa.float64()), ("y", pa.float64())]),
+    "updates": pa.schema(
+        [("seq", pa.int64()), ("context", pa.string()), ("attribute", pa.string()), ("value", pa.float64())]
+    ),
+    "profiles": pa.schema(
+        [("seq", pa.int64()), *((name, pa.string()) for name in ("id", "profile", "context", "on_match"))]
+    ),
+}
+
+
+def three(rng: np.random.Generator, events: int) -> dict[str, list[dict[str, Any]]]:
+    """Messages, updates and profiles with one order among them."""
+    rows: dict[str, list[dict[str, Any]]] = {"messages": [], "updates": [], "profiles": []}
+    for seq in range(1, events + 1):
+        roll, context = rng.random(), f"C{rng.integers(6)}"
+        if roll < 0.15:
+            id = f"p{rng.integers(20)}"
+            gone = rng.random() < 0.2
+            text = None if gone else f"x < ctx.low + {rng.integers(10)} and y > {rng.integers(10)}"
+            effect = "ctx.low = ctx.low + 1" if rng.random() < 0.3 and not gone else None
+            rows["profiles"].append({"seq": seq, "id": id, "profile": text, "context": context, "on_match": effect})
+        elif roll < 0.55:
+            value = float(rng.integers(20))
+            rows["updates"].append({"seq": seq, "context": context, "attribute": "low", "value": value})
+        else:
+            x, y = rng.integers(0, 20, 2).tolist()
+            rows["messages"].append({"seq": seq, "n": 10 * seq, "x": float(x), "y": float(y)})
+    return rows
+
+
+def serial(rows: dict[str, list[dict[str, Any]]]) -> tuple[list[tuple[int, str]], list[tuple[str, int]]]:
+    """What the reference delivers and rejects, one event after another."""
+    reference, found, rejected = ReferenceFilter(), [], []
+    every = sorted((row["seq"], kind, row) for kind, listed in rows.items() for row in listed)
+    for seq, kind, row in every:
+        if kind == "messages":
+            found += [(seq, str(id)) for id in reference.match({"x": row["x"], "y": row["y"], "n": row["n"]})]
+        elif kind == "updates":
+            reference.update(row["context"], {row["attribute"]: row["value"]})
+        elif row["profile"] is not None:
+            reference.subscribe(row["id"], row["profile"], row["context"], row["on_match"])
+        elif row["id"] in reference:
+            reference.unsubscribe(row["id"])
+        else:
+            rejected.append(("unsubscribe", seq))
+    return found, rejected
+
+
+def separate(spark: Any, where: Path, **options: Any) -> Any:
+    """The three folders as one stream."""
+    frames = {
+        name: spark.readStream.schema(schema).option("maxFilesPerTrigger", 1).parquet(str(where / name))
+        for name, schema in (("messages", MESSAGES), ("updates", UPDATES), ("profiles", PROFILES))
+    }
+    return match_stream(**frames, message_id=("n", "seq"), **options)
+
+
+def wait_for(found: Collected, what: Any, seconds: float = 60) -> None:
+    """Until something holds of what was collected."""
+    end = time.monotonic() + seconds
+    while not what(found) and time.monotonic() < end:
+        time.sleep(0.1)
+    assert what(found)
+
+
+def test_separate_streams_wait_for_each_other(spark: Any, tmp_path: Path) -> None:
+    """Files arrive in different cuts per source; the order column decides; then a silent source holds nobody up."""
+    rng = np.random.default_rng(7)
+    rows = three(rng, 400)
+    expected, rejected = serial(rows)
+    folders = {name: Folder(tmp_path / name, TYPES[name]) for name in rows}
+    for name, pieces in (("messages", 2), ("updates", 4), ("profiles", 3)):
+        for piece in cut(rng, rows[name], pieces):
+            folders[name].put(piece, rng)
+    end = 1_000
+    folders["messages"].put([{"seq": end, "n": 0, "x": None, "y": None}])
+    folders["updates"].put([{"seq": end + 1, "context": "nobody", "attribute": "low", "value": 0.0}])
+    folders["profiles"].put([{"seq": end + 2, "id": "nobody", "profile": "x < 0", "context": None, "on_match": None}])
+    found = Collected()
+    stream = separate(spark, tmp_path, shards=2, wait="20 seconds")
+    query = (
+        stream.results.writeStream.foreachBatch(found)
+        .option("checkpointLocation", str(tmp_path / "checkpoint"))
+        .trigger(processingTime="200 milliseconds")
+        .start()
+    )
+    try:
+        wait_for(found, lambda f: len(f.deliveries) >= len(expected))
+        assert found.deliveries == expected
+        assert found.rejected == rejected != []
+        assert all(figures["late"] == 0 for figures in found.figures)
+        assert any(figures["held"] > 0 for figures in found.figures), "somebody had to wait, or nothing was tested"
+        # The last profile passes only when messages and updates have been silent for the whole wait.
+        wait_for(found, lambda f: f.figures and all(one["held"] == 0 for one in f.figures[-2:]))
+        folders["updates"].put([{"seq": 5, "context": "C0", "attribute": "low", "value": 0.0}])
+        wait_for(found, lambda f: sum(one["late"] for one in f.figures[-2:]) == 1)
+    finally:
+        query.stop()
+
+
+def test_initial_profiles_and_contexts(spark: Any, tmp_path: Path) -> None:
+    """Prepared profiles and contexts are there before the first event; a bad text is rejected in the first batch."""
+    profiles = pa.table(
+        {"id": [f"p{i}" for i in range(50)], "context": [f"C{i % 9}" for i in range(50)], "by": np.arange(50.0)}
+    )
+    known = [(f"C{i}", "low", float(i)) for i in range(9)]
+    contexts = spark.createDataFrame(known, UPDATES.removeprefix("seq bigint, "))
+    rng = np.random.default_rng(3)
+    rows = three(rng, 120)
+    rows["profiles"] = [row for row in rows["profiles"] if row["profile"] is not None][:3]
+    reference = ReferenceFilter()
+    for row in sorted(profiles.to_pylist(), key=lambda row: row["id"]):
+        reference.subscribe(row["id"], f"x < ctx.low + {row['by']} and y > 3", row["context"])
+    for context, attribute, value in known:
+        reference.update(context, {attribute: value})
+    expected = []
+    every = [(row["seq"], name, row) for name in ("messages", "updates") for row in rows[name]]
+    for seq, kind, row in sorted(every):
+        if kind == "messages":
+            expected += [(seq, str(id)) for id in reference.match({"x": row["x"], "y": row["y"]})]
+        else:
+            reference.update(row["context"], {row["attribute"]: row["value"]})
+    events = [{**row, "event": "message"} for row in rows["messages"]] + [
+        {**row, "event": "update"} for row in rows["updates"]
+    ]
+    fields = {
+        **{f.name: f.type for f in TYPES["messages"]},
+        **{f.name: f.type for f in TYPES["updates"]},
+        "event": pa.string(),
+    }
+    folder, found = Folder(tmp_path / "in", pa.schema(fields.items())), Collected()
+    for piece in cut(rng, sorted(events, key=lambda row: row["seq"]), 3):
+        folder.put(piece, rng, files=2)
+    schema = "seq bigint, n bigint, x double, y double, context string, attribute string, value double, event string"
+    for _ in range(2):
+        stream = match_stream(
+            events=spark.readStream.schema(schema).option("maxFilesPerTrigger", 2).parquet(str(tmp_path / "in")),
+            profiles=spark.createDataFrame(profiles).repartition(3),
+            profile="x < ctx.low + {by} and y > 3",
+            contexts=contexts,
+            shards=3,
+        )
+        writer = stream.results.writeStream.foreachBatch(found)
+        writer = writer.option("checkpointLocation", str(tmp_path / "checkpoint")).trigger(availableNow=True)
+        writer.start().awaitTermination()
+    assert sorted(found.deliveries) == sorted(expected) != []
+    assert sum(figures["profiles"] for figures in found.figures[-3:]) == 50
+
+
+def test_outputs_of_one_stream(spark: Any, tmp_path: Path) -> None:
+    """Matches to Parquet and a table, rejected records with their place: one query, every row once."""
+    rng = np.random.default_rng(11)
+    rows = random_rows(rng, 150)
+    expected = Expected().add(rows)
+    fields = [*ARROW, pa.field("_source", pa.string()), pa.field("_corrupt_record", pa.string())]
+    folder = Folder(tmp_path / "in", pa.schema(fields))
+    marked = [{**row, "_source": f"log:{row['seq']}"} for row in rows]
+    folder.put([*marked[:80], {"_source": "log:x", "_corrupt_record": "{half"}])
+    folder.put([*marked[80:], {"seq": 999, "event": "massage", "_source": "log:999"}])
+    schema = f"{SCHEMA}, _source string, _corrupt_record string"
+    events = spark.readStream.schema(schema).option("maxFilesPerTrigger", 1).parquet(str(tmp_path / "in"))
+    bad: dict[int, list[Any]] = {}
+    for _ in range(2):
+        query = match_stream(events=events, shards=2).start(
+            str(tmp_path / "checkpoint"),
+            matches=sinks.Parquet(str(tmp_path / "matches")),
+            rejected=lambda frame, batch: bad.update({batch: frame.collect()}),
+            trigger={"availableNow": True},
+        )
+        query.awaitTermination()
+    assert delivered(spark, tmp_path / "matches") == expected.deliveries
+    refused = [row for batch in sorted(bad) for row in bad[batch]]
+    odd = {row.source: row.reason for row in refused if row.source in ("log:x", "log:999")}
+    assert odd["log:x"] == "malformed record: {half"
+    assert "got 'massage'" in odd["log:999"]
+    usual = [(row.event, row.seq) for row in refused if row.source not in odd]
+    assert sorted(usual) == sorted(expected.rejected)
+    assert all(row.source == f"log:{row.seq}" for row in refused if row.source != "log:x")
+
+
+def test_what_cannot_work_is_said_before_anything_runs(spark: Any, tmp_path: Path) -> None:
+    (tmp_path / "in").mkdir()
+    events = spark.readStream.schema(SCHEMA).parquet(str(tmp_path / "in"))
+    for options, words in (
+        ({"events": events, "order": "sec"}, "did you mean 'seq'"),
+        ({"events": events, "shards": 0}, "from 1 to 4096"),
+        ({"events": events, "message_id": "nr"}, "there is no column 'nr'"),
+        ({"messages": spark.range(3)}, "match_table"),
+        ({"events": events, "wait": "soon"}, "such as '10 seconds'"),
+        ({"events": events, "profile": "x > {low}"}, "static DataFrame of profiles"),
+        ({"events": events, "track": [{"context": "{s}", "set": "last ="}]}, "expected"),
+        ({}, "give messages= or events="),
+    ):
+        with pytest.raises(TamisError, match=words):
+            match_stream(**options)
+
+
+def test_a_shard_gets_its_updates_and_what_fixes_kinds() -> None:
+    """Of 1,000 updates of two attributes every shard gets its own, and of the others one per attribute and kind."""
+    keys = shard_keys(4)
+    names = [f"C{i % 100}" for i in range(1_000)]
+    rows = pa.table(
+        {
+            "#order": np.arange(1_000),
+            "context": names,
+            "attribute": ["low" if i % 2 else "name" for i in range(1_000)],
+            "value": [str(i) if i % 2 else '"text"' for i in range(1_000)],
+        }
+    )
+    packs = Packer("updates", "updates", keys).pack(rows, 0, 0)
+    tables = [from_bytes(data) for data in packs.column("updates").to_pylist()]
+    own = [int(np.count_nonzero(table["#own"].to_numpy(zero_copy_only=False))) for table in tables]
+    assert sum(own) == 1_000
+    assert all(0 <= table.num_rows - mine <= 2 for table, mine in zip(tables, own, strict=True))
+    assert packs.column("high").to_pylist() == [999] * 4
