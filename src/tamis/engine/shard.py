@@ -23,6 +23,7 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from tamis.errors import EventError, InvariantError, TamisError, UsageError
+from tamis.index.growth import with_room
 from tamis.kernels import bundles as b
 from tamis.model.events import KINDS, MESSAGE, SUBSCRIBE, UPDATE, EventLog
 from tamis.model.matches import Id
@@ -32,7 +33,6 @@ from tamis.model.schema import context_name
 from tamis.model.values import NUMBER, shown
 
 from .filter import Filter
-from .growth import with_room
 from .replay import _sliced, _sliced_updates
 from .strings import StringTable
 
