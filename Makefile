@@ -14,7 +14,7 @@ JARS := .cache/jars
 # The broker of the tests, of the same version as the client inside the connector.
 BROKER := org.apache.kafka:kafka_2.13:3.9.2 org.slf4j:slf4j-simple:1.7.36
 
-.PHONY: help setup system jars demo test lint format bench soak docs constraints clean
+.PHONY: help setup system jars demo test lint format bench soak soak-spark docs constraints clean
 
 help: ## this list
 	@awk 'BEGIN {FS = ":.*## "} /^[a-z-]+:.*## / {printf "  make %-12s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -73,6 +73,9 @@ bench: setup ## run the benchmarks and write docs/results.md
 soak: setup ## the tests with long random runs (hypothesis profile 'soak')
 	HYPOTHESIS_PROFILE=soak $(BIN)/python -m pytest -n $(JOBS) tests
 	$(BIN)/python tests/soak/run.py
+
+soak-spark: setup ## kill a Spark pipeline a hundred times over a million events
+	$(BIN)/python tests/soak/spark.py
 
 docs: setup ## build the documentation into site/
 	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict --quiet

@@ -29,6 +29,8 @@ from .order import to_key
 
 ORDER, PLACE, CORRUPT, EVENT, MESSAGE, IDS = "#order", "#place", "#corrupt", "#event", "#message", "#ids"
 OWN: Final = "#own"
+SHARD: Final = "#shard"
+"""The shard of an update's context, when Spark has worked it out (with ``crc32``, as :func:`shard_of` does)."""
 TABLES: Final = ("messages", "updates", "subscribes", "unsubscribes")
 PACK: Final = pa.schema(
     [
@@ -43,6 +45,7 @@ PACK: Final = pa.schema(
 PACK_DDL: Final = "key int, source string, part int, piece int, high bigint, " + ", ".join(
     f"{name} binary" for name in (*TABLES, "prepared", "wrong")
 )
+_SORTS: Final = (*(f"{kind}s" for kind in KINDS), "prepared")
 LIMIT: Final = 256 * 2**20
 """Bytes of rows after which a partition gives another pack."""
 
@@ -125,30 +128,26 @@ class Packer:
         if PLACE in rows.column_names:
             shared[PLACE] = rows[PLACE]
         tables = {}
-        for name in sorted({self._table(kind) for kind in set(event[good].tolist())}):
-            mine = good & np.isin(event, [kind for kind in (*KINDS, "prepared") if self._table(kind) == name])
-            picked = self._columns(name, rows, shared)
-            tables[name] = picked if mine.all() else picked.filter(pa.array(mine))
+        for code in np.unique(event[good]).tolist():
+            mine = good & (event == code)
+            picked = self._columns(_SORTS[code], rows, shared)
+            tables[_SORTS[code]] = picked if mine.all() else picked.filter(pa.array(mine))
         high = int(key[good].max()) if ordered and good.any() else None
         return tables, wrong, high
 
-    def _events(self, rows: pa.Table, reasons: dict[int, str]) -> NDArray[np.object_]:
-        """The sort of event of every row."""
-        event = np.empty(rows.num_rows, object)
+    def _events(self, rows: pa.Table, reasons: dict[int, str]) -> NDArray[np.int64]:
+        """The sort of event of every row, a place in ``_SORTS``; -1 where it is none."""
         if self.kind == "events":
-            event[:] = rows[EVENT].to_pylist()
-            for i in np.flatnonzero(~np.isin(event, KINDS)).tolist():
-                reasons.setdefault(i, f"event: expected one of {', '.join(KINDS)}, got {event[i]!r}")
-        elif self.kind == "profiles":
-            event[:] = "subscribe"
-            event[pc.is_null(_one(rows["profile"])).to_numpy(zero_copy_only=False)] = "unsubscribe"
-        else:
-            event[:] = {"messages": "message", "updates": "update"}.get(self.kind, self.kind)
-        return event
-
-    @staticmethod
-    def _table(kind: str) -> str:
-        return kind if kind == "prepared" else f"{kind}s"
+            found = pc.index_in(_one(rows[EVENT]), pa.array(KINDS))
+            event: NDArray[np.int64] = pc.fill_null(found, -1).to_numpy(zero_copy_only=False).astype(np.int64)
+            for i in np.flatnonzero(event < 0).tolist():
+                got = rows[EVENT][i].as_py()
+                reasons.setdefault(i, f"event: expected one of {', '.join(KINDS)}, got {got!r}")
+            return event
+        if self.kind == "profiles":
+            gone = pc.is_null(_one(rows["profile"])).to_numpy(zero_copy_only=False)
+            return np.where(gone, _SORTS.index("unsubscribes"), _SORTS.index("subscribes"))
+        return np.full(rows.num_rows, _SORTS.index(self.kind))
 
     def _columns(self, name: str, rows: pa.Table, shared: dict[str, Any]) -> pa.Table:
         columns = dict(shared)
@@ -159,7 +158,7 @@ class Packer:
             columns |= {c: rows[c] for c in rows.column_names if not c.startswith("#")}
         else:
             wanted = {
-                "updates": ("context", "attribute", "value"),
+                "updates": ("context", "attribute", "value", SHARD),
                 "subscribes": ("id", "profile", "context", "on_match"),
                 "unsubscribes": ("id",),
             }[name]
@@ -186,7 +185,7 @@ def _wrong(rows: pa.Table, event: Any, key: Any, missing: Any, reasons: dict[int
     places = [rows[PLACE][i].as_py() for i in at] if PLACE in rows.column_names else [None] * len(at)
     return pa.table(
         [
-            pa.array([event[i] if event[i] in KINDS else None for i in at], pa.string()),
+            pa.array([KINDS[event[i]] if 0 <= event[i] < len(KINDS) else None for i in at], pa.string()),
             pa.array([None if missing[i] else int(key[i]) for i in at], pa.int64()),
             pa.array(places, pa.string()),
             pa.array([reasons[i] for i in at], pa.string()),
@@ -213,8 +212,13 @@ def hashed(column: Any, shards: int) -> NDArray[np.int64]:
 def route_updates(table: pa.Table, shards: int, values: str) -> list[pa.Table]:
     """The updates of each shard, and of the others what fixes kinds; the column ``#own`` tells them apart."""
     if shards == 1:
+        table = table.drop_columns([SHARD]) if SHARD in table.column_names else table
         return [table.append_column(OWN, pa.array(np.ones(table.num_rows, bool)))]
-    owner = hashed(table["context"], shards)
+    if SHARD in table.column_names:
+        owner = table[SHARD].to_numpy()
+        table = table.drop_columns([SHARD])
+    else:
+        owner = hashed(table["context"], shards)
     first = evidence(table, values)
     parts = []
     for shard in range(shards):

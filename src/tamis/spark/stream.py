@@ -23,7 +23,7 @@ from tamis.model.tables import did_you_mean
 
 from . import session
 from .processor import Matcher, Plan
-from .route import CORRUPT, EVENT, IDS, MESSAGE, ORDER, PACK_DDL, PLACE, Packer, shard_keys
+from .route import CORRUPT, EVENT, IDS, MESSAGE, ORDER, PACK_DDL, PLACE, SHARD, Packer, shard_keys
 
 EVENT_COLUMNS: Final = ("event", "context", "attribute", "value", "id", "profile", "on_match")
 _NEEDED: Final = {
@@ -327,7 +327,7 @@ class _Inputs:
     def packed(self, keys: tuple[int, ...], values: str) -> DataFrame:
         """All streams as packs."""
         parts = [
-            self._canonical(name, frame).mapInArrow(Packer(name, name, keys, values), PACK_DDL)
+            self._canonical(name, frame, len(keys)).mapInArrow(Packer(name, name, keys, values), PACK_DDL)
             for name, frame in self.streams.items()
         ]
         packs = parts[0]
@@ -340,11 +340,11 @@ class _Inputs:
         packs: DataFrame | None = None
         for name, frame in self.static.items():
             kind = {"contexts": "updates", "profiles": "profiles" if self.template is None else "prepared"}[name]
-            part = self._canonical(kind, frame).mapInArrow(Packer(name, kind, keys, values), PACK_DDL)
+            part = self._canonical(kind, frame, len(keys)).mapInArrow(Packer(name, kind, keys, values), PACK_DDL)
             packs = part if packs is None else packs.unionByName(part)
         return packs
 
-    def _canonical(self, kind: str, frame: DataFrame) -> DataFrame:
+    def _canonical(self, kind: str, frame: DataFrame, shards: int) -> DataFrame:
         columns = [] if self.order not in frame.columns else [F.col(_quoted(self.order)).alias(ORDER)]
         special = {self.order, _PLACE, _CORRUPT}
         if _PLACE in frame.columns:
@@ -355,6 +355,9 @@ class _Inputs:
             columns += [F.col(_quoted(c)) for c in frame.columns if c not in special]
         if kind in ("updates", "events"):
             columns += [F.col(c) for c in ("context", "attribute", "value") if c in frame.columns]
+            if "context" in frame.columns:
+                owner = F.coalesce(F.crc32(F.encode("context", "utf-8")), F.lit(0)) % F.lit(shards)
+                columns.append(owner.cast("int").alias(SHARD))
         if kind in ("profiles", "events"):
             wanted = ("id", "profile", "on_match", *(() if kind == "events" else ("context",)))
             columns += [F.col(c) for c in wanted if c in frame.columns]
