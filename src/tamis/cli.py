@@ -469,6 +469,51 @@ def check(
 
 
 @app.command()
+def run(
+    pipeline: Annotated[str, typer.Argument(metavar="FILE", help="The pipeline: a TOML file.")],
+    once: Annotated[
+        bool, typer.Option("--once", help="Deliver everything that is there now, then end: for files and cron.")
+    ] = False,
+    explain: Annotated[
+        bool, typer.Option("--explain", help="Show the plan and what exactly-once rests on; start nothing.")
+    ] = False,
+    master: Annotated[
+        str | None, typer.Option(metavar="URL", help="Where Spark runs: local[4], spark://..., yarn, k8s://...")
+    ] = None,
+) -> None:
+    """Run a pipeline on Spark: sources, profiles, shards and sinks as a file declares them.
+
+    [bold]Examples[/bold]
+
+    \b
+      tamis run examples/pipeline.toml --explain
+      tamis run examples/pipeline.toml --once
+      tamis run pipeline.toml --master spark://host:7077
+
+    The file is checked before anything starts: all mistakes at once, each with its place. Ctrl-C finishes the \
+micro-batch that runs; the next call goes on from the checkpoint.
+    """
+    try:
+        from tamis.spark.explain import explain as plan
+        from tamis.spark.pipeline import load
+        from tamis.spark.run import RunError
+        from tamis.spark.run import run as start
+    except ImportError as error:
+        raise UsageError(f"tamis run needs Spark: pip install 'tamis[spark]' ({error})") from None
+    declared = load(pipeline, master)
+    if explain:
+        typer.echo(plan(declared))
+        return
+    try:
+        status = start(declared, once)
+    except RunError as error:
+        typer.secho(f"error: {error}", fg="red", err=True)
+        raise typer.Exit(1) from None
+    if status.rejected and "rejected" not in declared.sinks:
+        typer.secho("rejected events were only counted; [sinks.rejected] keeps them with reasons", dim=True, err=True)
+
+
+@app.command()
 def demo(
     profiles: Annotated[int, typer.Option(min=1, help="Number of profiles.")] = 50_000,
     events: Annotated[int, typer.Option(min=1, help="Number of events: orders and restocks.")] = 200_000,

@@ -136,6 +136,7 @@ class _Batch:
                 raise UsageError(_OTHER_SHARDS.format(shards=len(plan.keys)))
             shard, how, deltas = store.load(self.number, meta)
         self.figures |= {"cache": how, "deltas": deltas}
+        before = shard.stats.get("escalations", 0)
         self._took("state")
         tables, wrong = self._gather(frames, meta)
         self._took("unpack")
@@ -151,6 +152,9 @@ class _Batch:
         self._took("save")
         stats = shard.stats
         self.figures |= {name: stats[name] for name in ("profiles", "contexts", "escalations") if name in stats}
+        # Copies of a shard in different workers count for themselves: only the difference of one batch adds up.
+        self.figures["escalated"] = stats.get("escalations", 0) - before
+        self.figures["state_bytes"] = meta.snapshot_bytes + sum(size for _, _, size in meta.chain)
         self.figures |= {"late": meta.late, "held": meta.held}
         outputs.append(_row(self.plan, self.batch, figures=json.dumps(self.figures)))
         return [pd.concat(outputs, ignore_index=True)]
