@@ -12,6 +12,7 @@ from __future__ import annotations
 import json
 import os
 import shutil
+import sys
 import threading
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping
@@ -109,6 +110,11 @@ class Places(NamedTuple):
         """The summary."""
         return self.root / "summary.html"
 
+    @property
+    def log(self) -> Path:
+        """What Spark says."""
+        return self.root / "spark.log"
+
     def clear(self) -> None:
         """An empty folder; one with anything else in it is refused."""
         if self.root.exists() and any(self.root.iterdir()) and not (self.root / _OWN).exists():
@@ -153,9 +159,7 @@ def _times(random: np.random.Generator, events: int) -> NDArray[np.int64]:
     return DAY + np.sort((hours * 3_600_000).astype(np.int64))
 
 
-def _lines(
-    random: np.random.Generator, names: NDArray[Any], first: int, times: NDArray[np.int64]
-) -> Iterator[str]:
+def _lines(random: np.random.Generator, names: NDArray[Any], first: int, times: NDArray[np.int64]) -> Iterator[str]:
     """Events as JSON lines, numbered from ``first``."""
     count = len(times)
     restock = (random.random(count) < 0.25).tolist()
@@ -169,7 +173,8 @@ def _lines(
     for k, placed in enumerate(times.tolist()):
         if restock[k]:
             yield (
-                f'{{"seq":{first + k},"event":"update","context":"{whom[k]}","attribute":"stock","value":{refill[k]}}}\n'
+                f'{{"seq":{first + k},"event":"update","context":"{whom[k]}",'
+                f'"attribute":"stock","value":{refill[k]}}}\n'
             )
         else:
             yield (
@@ -256,8 +261,10 @@ def play(stream: MatchStream, places: Places, counts: list[int], show: Callable[
     feeder.start()
     try:
         while len(tally.done) < len(counts):
-            if query.awaitTermination(0.25):
-                raise UsageError("the stream ended before its time")
+            if not query.isActive:
+                query.awaitTermination()  # raises what went wrong
+                raise UsageError("the stream was stopped before its end")
+            time.sleep(0.2)
             show(tally)
     finally:
         feeder.end()
@@ -305,9 +312,7 @@ def check(spark: SparkSession, places: Places, shards: int, seed: int, whole: in
     for part in range(shards):
         tasks += [(sample[:whole][part::shards], False), (sample[whole:][part::shards], True)]
     events = str(places.events)
-    answers = (
-        spark.sparkContext.parallelize(tasks, len(tasks)).map(lambda task: replay(events, *task)).collect()
-    )
+    answers = spark.sparkContext.parallelize(tasks, len(tasks)).map(lambda task: replay(events, *task)).collect()
     names = list(start)
     found = spark.read.parquet(str(places.deliveries)).where(F.col("profile").isin(names))
     got = sorted((row.seq, row.profile) for row in found.select("seq", "profile").collect())
@@ -317,14 +322,14 @@ def check(spark: SparkSession, places: Places, shards: int, seed: int, whole: in
     wrong = [f"delivery {pair} is missing" for pair in sorted(set(expected) - set(got))]
     wrong += [f"delivery {pair} should not be" for pair in sorted(set(got) - set(expected))]
     wrong += ["some deliveries came twice"] if len(set(got)) < len(got) else []
-    wrong += [f"{name}: stock {left.get(name)}, not {value}" for name, value in stock.items() if left.get(name) != value]
+    wrong += [
+        f"{name}: stock {left.get(name)}, not {value}" for name, value in stock.items() if left.get(name) != value
+    ]
     return Check(len(sample), len(expected), sum(one.events for one in answers), tuple(wrong))
 
 
 def _stock(shards: Iterable[Shard], names: set[str]) -> dict[str, float]:
-    return {
-        name: values["stock"] for shard in shards for name, values in shard.contexts() if name in names
-    }
+    return {name: values["stock"] for shard in shards for name, values in shard.contexts() if name in names}
 
 
 def replay(folder: str, sample: list[dict[str, Any]], near: bool) -> Expected:
@@ -490,16 +495,24 @@ def verdict(checked: Check) -> str:
     return f"{len(checked.wrong):,} differences, the first: {checked.wrong[0]}"
 
 
-def session(cores: int) -> SparkSession:
-    """Spark on this machine."""
-    spark: SparkSession = (
+def session(cores: int, log: Path) -> SparkSession:
+    """Spark on this machine; what it and its workers have to say goes into a file, not across the display."""
+    made = (
         builder(f"local[{cores}]", "tamis-demo")
         .config("spark.driver.memory", "2g")
         .config("spark.driver.host", "127.0.0.1")
         .config("spark.driver.bindAddress", "127.0.0.1")
         .config("spark.ui.showConsoleProgress", "false")
-        .getOrCreate()
     )
+    sys.stderr.flush()
+    kept = os.dup(2)
+    try:
+        with log.open("wb") as file:
+            os.dup2(file.fileno(), 2)  # Java inherits it
+        spark: SparkSession = made.getOrCreate()
+    finally:
+        os.dup2(kept, 2)
+        os.close(kept)
     spark.sparkContext.setLogLevel("ERROR")
     return spark
 
@@ -533,7 +546,7 @@ def run(
         now = time.monotonic()
         took[name], last[0] = now - last[0], now
 
-    spark = spark or session(shards)
+    spark = spark or session(shards, places.log)
     try:
         lap("Spark's start")
         with Screen(console) as screen:

@@ -67,12 +67,12 @@ class Report:
 
     @property
     def per_profile(self) -> DataFrame:
-        """``profile``, ``deliveries``, ``first`` and ``last`` (delivered), ``mean``, ``p50``, ``p95``, ``p99``, ``max``."""
+        """``profile``, ``deliveries``, ``first`` and ``last`` (times), ``mean``, ``p50``, ``p95``, ``p99``, ``max`` (ms)."""
         return self._by(self._timed, "profile")
 
     @property
     def per_context(self) -> DataFrame:
-        """The same per context, with the number of its profiles that got something; null: profiles without a context."""
+        """The same per context, with the number of profiles served; null stands for profiles without a context."""
         if self.profiles is None:
             raise UsageError("profiles: a report per context needs the DataFrame of profiles, with id and context")
         owners = self.profiles.select(F.col("id").alias("profile"), "context")
@@ -81,19 +81,19 @@ class Report:
 
     @property
     def per_hour(self) -> DataFrame:
-        """The same per hour, in order of time, with the number of profiles that got something."""
+        """The same per hour, in order of time, with the number of profiles served."""
         hours = self._timed.withColumn("hour", F.date_trunc("hour", _named(self.hour or self.came)))
         return self._by(hours, "hour", F.count_distinct("profile").alias("profiles")).orderBy("hour")
 
     @property
     def per_batch(self) -> DataFrame:
-        """The same per micro-batch, in order, with the number of profiles that got something."""
+        """The same per micro-batch, in order, with the number of profiles served."""
         _check(self.deliveries, "batch", (T.IntegerType, T.LongType), "integers")
         return self._by(self._timed, "batch", F.count_distinct("profile").alias("profiles")).orderBy("batch")
 
     @property
     def total(self) -> DataFrame:
-        """One row: the same of everything, with the number of profiles that got something."""
+        """One row: the same of everything, with the number of profiles served."""
         return self._timed.agg(F.count_distinct("profile").alias("profiles"), *_aggregates())
 
     def latencies(self, bins: int = _BINS) -> DataFrame:
@@ -123,7 +123,13 @@ class Report:
 def _aggregates() -> list[Column]:
     quantiles = [F.percentile("latency", F.lit(share)).alias(name) for name, share in QUANTILES.items()]
     ends = [F.min(DELIVERED).alias("first"), F.max(DELIVERED).alias("last")]
-    return [F.count("*").alias("deliveries"), *ends, F.mean("latency").alias("mean"), *quantiles, F.max("latency").alias("max")]
+    return [
+        F.count("*").alias("deliveries"),
+        *ends,
+        F.mean("latency").alias("mean"),
+        *quantiles,
+        F.max("latency").alias("max"),
+    ]
 
 
 def _check(frame: DataFrame, name: str, kinds: tuple[type[T.DataType], ...], words: str) -> None:
@@ -170,8 +176,11 @@ class Page:
 
     def render(self) -> str:
         """The text of the file."""
-        facts = "".join(f"<div><b>{_text(value)}</b><span>{_text(name)}</span></div>" for name, value in self.facts.items())
-        body = [f"<h1>{_text(self.title)}</h1>"]
+        facts = "".join(
+            f"<div><b>{_text(value)}</b><span>{_text(name)}</span></div>" for name, value in self.facts.items()
+        )
+        title = _text(self.title)
+        body = [f"<h1>{title}</h1>"]
         body += [f"<p>{_text(self.text)}</p>"] if self.text else []
         body += [f'<div class="facts">{facts}</div>'] if facts else []
         for section in self.sections:
@@ -183,7 +192,7 @@ class Page:
             if section.table is not None:
                 body.append(_table(*section.table))
             body.append("</section>")
-        head = f'<meta charset="utf-8"><meta name="viewport" content="width=device-width"><title>{_text(self.title)}</title>'
+        head = f'<meta charset="utf-8"><meta name="viewport" content="width=device-width"><title>{title}</title>'
         return f'<!doctype html>\n<html lang="en"><head>{head}<style>{_CSS}</style></head>\n<body><main>\n' + "\n".join(
             [*body, "</main></body></html>\n"]
         )
@@ -192,11 +201,13 @@ class Page:
 _CSS: Final = """
 body{margin:0;background:#f4f6f6;color:#222;font:15px/1.5 system-ui,"Segoe UI",Roboto,"DejaVu Sans",sans-serif}
 main{max-width:1080px;margin:0 auto;padding:32px 24px 64px}
-h1{margin:0 0 4px;font-size:28px;color:#00594f}h2{margin:0 0 6px;font-size:18px}p{margin:0 0 12px;color:#555;max-width:80ch}
+h1{margin:0 0 4px;font-size:28px;color:#00594f}h2{margin:0 0 6px;font-size:18px}
+p{margin:0 0 12px;color:#555;max-width:80ch}
 .facts{display:grid;grid-template-columns:repeat(auto-fit,minmax(160px,1fr));gap:12px;margin:20px 0}
 .facts div,section{background:#fff;border:1px solid #e0e6e5;border-radius:8px}
 .facts div{padding:12px 16px}.facts b{display:block;font-size:21px;color:#00796b}.facts span{color:#666;font-size:13px}
-section{padding:18px 22px;margin:16px 0;overflow-x:auto}img{display:block;width:100%;max-width:900px;height:auto;margin:0 auto}
+section{padding:18px 22px;margin:16px 0;overflow-x:auto}
+img{display:block;width:100%;max-width:900px;height:auto;margin:0 auto}
 table{border-collapse:collapse;width:100%;margin-top:8px;font-variant-numeric:tabular-nums;font-size:14px}
 th,td{padding:5px 10px;border-bottom:1px solid #eceff0;text-align:left;white-space:nowrap}
 th{color:#666;font-weight:600;border-bottom:2px solid #d5dddc}.n{text-align:right}tbody tr:hover{background:#f6faf9}
