@@ -50,7 +50,7 @@ jars: setup ## Spark's Kafka connector and a Kafka broker from Maven Central int
 	@$(BIN)/python -m tamis.spark.jars $(JARS)/connector
 	@$(BIN)/python -m tamis.spark.jars $(JARS)/broker $(BROKER)
 
-demo: setup ## the warehouse story: 50,000 profiles, 200,000 events, under a minute
+demo: setup ## the warehouse story on local Spark: 100,000 profiles, 1,000,000 events, a summary in HTML
 	@$(BIN)/tamis demo
 
 test: setup lint ## everything that must hold: lint, types, import contract, tests, executed examples

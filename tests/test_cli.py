@@ -365,7 +365,7 @@ def test_version_and_completion() -> None:
 
 
 def test_small_demo_runs_and_agrees_with_the_reference() -> None:
-    done = tamis("demo", "--profiles", "300", "--events", "2000")
+    done = tamis("demo", "--small", "--profiles", "300", "--events", "2000")
     assert done.returncode == 0, done.stderr
     assert "equal, match by match" in done.stdout
     assert "busiest warehouses" in done.stdout

@@ -7,11 +7,13 @@ modules are imported inside the commands, so that ``tamis --help`` and shell com
 
 from __future__ import annotations
 
+import importlib.util
 import json
 import sys
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from enum import StrEnum
+from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
@@ -215,7 +217,7 @@ def _root(
     [bold]A first look[/bold]
 
     \b
-      tamis demo                                       the warehouse story
+      tamis demo                                       the warehouse story, on Spark (--small: without)
       tamis check warehouses.tamis                     are my profiles right?
       tamis match -p warehouses.tamis -m orders.csv    who gets which order?
       tamis explain -p warehouses.tamis --id w-A -m '{"item": "bolt"}'
@@ -515,14 +517,31 @@ micro-batch that runs; the next call goes on from the checkpoint.
 
 @app.command()
 def demo(
-    profiles: Annotated[int, typer.Option(min=1, help="Number of profiles.")] = 50_000,
-    events: Annotated[int, typer.Option(min=1, help="Number of events: orders and restocks.")] = 200_000,
+    profiles: Annotated[int | None, typer.Option(min=1, help="Number of profiles.", show_default="100,000")] = None,
+    events: Annotated[int | None, typer.Option(min=1, help="Orders and restocks.", show_default="1,000,000")] = None,
     seed: Annotated[int, typer.Option(help="The same seed tells the same story.")] = 7,
+    small: Annotated[
+        bool, typer.Option("--small", help="Without Spark, in this process: 50,000 profiles, 200,000 events.")
+    ] = False,
+    shards: Annotated[int, typer.Option(min=1, help="Shards on Spark, one core each.")] = 2,
+    folder: Annotated[
+        Path, typer.Option(help="Where Spark's files, the deliveries and the summary go; emptied first.")
+    ] = Path(".cache/demo"),
 ) -> None:
     """The warehouse story: orders find warehouses with enough in stock, and change the stock by doing so."""
-    from tamis.demo import run
+    if small:
+        from tamis.demo import run
 
-    run(profiles=profiles, events=events, seed=seed)
+        run(profiles=profiles or 50_000, events=events or 200_000, seed=seed)
+        return
+    missing = [name for name in ("pyspark", "matplotlib") if importlib.util.find_spec(name) is None]
+    if missing:
+        raise UsageError(
+            f"the demo needs {' and '.join(missing)}: pip install 'tamis[spark,reports]', or try `tamis demo --small`"
+        )
+    from tamis.spark.demo import run as run_on_spark
+
+    run_on_spark(folder, profiles or 100_000, events or 1_000_000, seed, shards)
 
 
 def main() -> None:

@@ -6,7 +6,7 @@ Guarantees the law of exactness for any number of shards, partitions and micro-b
 
 from __future__ import annotations
 
-from . import sinks, sources
+from . import reports, sinks, sources
 from .session import builder, prepare
 from .stream import MatchStream, match_stream, read_contexts
 from .table import Index, TableMatches, build, match_table, tamis
@@ -21,6 +21,7 @@ __all__ = [
     "match_table",
     "prepare",
     "read_contexts",
+    "reports",
     "sinks",
     "sources",
     "tamis",
