@@ -119,14 +119,15 @@ def _start(pipeline: Pipeline, spark: SparkSession, status: Status, stop: Stop, 
 
 def _stream(pipeline: Pipeline, spark: SparkSession) -> MatchStream:
     frames: dict[str, Any] = {}
-    for table, found in (("sources", pipeline.sources), ("initial", pipeline.initial)):
-        for name, one in found.items():
-            try:
-                frames[name] = one.open(spark) if table == "sources" else one.source.open(spark, streaming=False)
-            except PySparkException as error:
-                raise UsageError(f"[{table}.{name}]: {reason(error)}") from error
-            except UsageError as error:
-                raise UsageError(f"[{table}.{name}]: {error}") from None
+    declared = [("sources", name, one) for name, one in pipeline.sources.items()]
+    declared += [("initial", name, one.source) for name, one in pipeline.initial.items()]
+    for table, name, source in declared:
+        try:
+            frames[name] = source.open(spark, streaming=table == "sources")
+        except PySparkException as error:
+            raise UsageError(f"[{table}.{name}]: {reason(error)}") from error
+        except UsageError as error:
+            raise UsageError(f"[{table}.{name}]: {error}") from None
     return match_stream(**frames, **pipeline.options())
 
 
