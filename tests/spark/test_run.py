@@ -378,7 +378,7 @@ def test_the_example_runs_once_and_goes_on(tmp_path: Path) -> None:
 def test_a_signal_ends_between_micro_batches_and_the_next_run_goes_on(tmp_path: Path) -> None:
     """Ctrl-C reaches the whole process group; what was begun is finished, and nothing is lost or repeated."""
     (tmp_path / "in").mkdir()
-    total = 60
+    total = 24
     subscribe = {"seq": 0, "event": "subscribe", "id": "odd", "profile": "n > ctx.low", "context": "C"}
     update = {"seq": 1, "event": "update", "context": "C", "attribute": "low", "value": "3"}
     for k in range(total):

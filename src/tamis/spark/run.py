@@ -249,7 +249,7 @@ class _Watching:
         # More than one batch may have ended since the last look.
         missed = self._seen is None or last["batchId"] > self._seen[0] + 1
         for one in self._query.recentProgress if missed else (last,):
-            self._status.report(one.jsonDict if hasattr(one, "jsonDict") else one)
+            self._status.report(one)
         self._status.report(last, self._lag.of(last["sources"]))
         self._seen = key
 
