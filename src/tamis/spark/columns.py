@@ -15,12 +15,11 @@ from tamis.errors import UsageError
 
 from .declaration import unknown
 
-ORDERED: Final = frozenset(
-    "tinyint byte smallint short int integer bigint long float real double date timestamp timestamp_ltz "
-    "timestamp_ntz".split()
-)
+_WHOLE: Final = ("tinyint", "byte", "smallint", "short", "int", "integer", "bigint", "long")
+ORDERED: Final = (*_WHOLE, "float", "real", "double", "date", "timestamp", "timestamp_ltz", "timestamp_ntz")
+"""Types that an order column may have."""
 TEXT: Final = ("string", "varchar", "char")
-_PLAIN: Final = (*sorted(ORDERED), "string", "boolean", "binary", "decimal", "dec", "numeric", "variant", "void")
+_PLAIN: Final = (*ORDERED, "string", "boolean", "binary", "decimal", "dec", "numeric", "variant", "void")
 _NESTED: Final = ("array", "map", "struct")
 _COLUMN: Final = re.compile(r"\s*(?:`((?:[^`]|``)+)`|([^\W\d]\w*|\d\w*))\s*:?\s*(.*)", re.DOTALL)
 _TAIL: Final = re.compile(r"\s+(?:not\s+null|comment\s+(?:'[^']*'|\"[^\"]*\")|default\s+\S+)\s*$", re.IGNORECASE)

@@ -169,7 +169,7 @@ class _Reading:
             top["checkpoint"] = self._located(top["checkpoint"])
         settings = self._filled(Settings, top, "the top of the file")
         spark = self._spark()
-        streams = {name: one for name, one in self._sources("sources", STREAMS)}
+        streams = dict(self._sources("sources", STREAMS))
         initial = self._initial()
         outputs = self._sinks()
         schema, tracks = self._rules(settings)
@@ -382,6 +382,7 @@ class _Reading:
     def _columns(self, settings: Settings, streams: Mapping[str, Any], initial: Mapping[str, Initial]) -> None:
         """What can be said of declared columns; those of files without a schema are checked when Spark has read it."""
         sorts: dict[str, str] = {}
+        declared: list[tuple[str, str, Any, str | None]]
         declared = [(f"[sources.{name}]", name, one, None) for name, one in streams.items()]
         declared += [(f"[initial.{name}]", name, one.source, one.profile) for name, one in initial.items()]
         for where, name, source, template in declared:

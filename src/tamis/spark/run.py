@@ -56,8 +56,8 @@ def run(pipeline: Pipeline, once: bool = False) -> Status:
         spark = _session(pipeline)
         stack.callback(spark.stop)
         stack.enter_context(stop.on_signals())  # after Spark's start, which sets a handler that cancels all jobs
-        query = _start(pipeline, spark, status, stop, once)
-        _Watching(pipeline, spark, status, query, stop, once, console).until_end()
+        watching = _Watching(pipeline, spark, status, stop, once, console)
+        watching.until_end(_start(pipeline, spark, status, stop, once))
     return status
 
 
@@ -119,14 +119,15 @@ def _start(pipeline: Pipeline, spark: SparkSession, status: Status, stop: Stop, 
 
 def _stream(pipeline: Pipeline, spark: SparkSession) -> MatchStream:
     frames: dict[str, Any] = {}
-    for table, found in (("sources", pipeline.sources), ("initial", pipeline.initial)):
-        for name, one in found.items():
-            try:
-                frames[name] = one.open(spark) if table == "sources" else one.source.open(spark, streaming=False)
-            except PySparkException as error:
-                raise UsageError(f"[{table}.{name}]: {reason(error)}") from error
-            except UsageError as error:
-                raise UsageError(f"[{table}.{name}]: {error}") from None
+    declared = [("sources", name, one) for name, one in pipeline.sources.items()]
+    declared += [("initial", name, one.source) for name, one in pipeline.initial.items()]
+    for table, name, source in declared:
+        try:
+            frames[name] = source.open(spark, streaming=table == "sources")
+        except PySparkException as error:
+            raise UsageError(f"[{table}.{name}]: {reason(error)}") from error
+        except UsageError as error:
+            raise UsageError(f"[{table}.{name}]: {error}") from None
     return match_stream(**frames, **pipeline.options())
 
 
@@ -203,20 +204,23 @@ class _Watching:
         pipeline: Pipeline,
         spark: SparkSession,
         status: Status,
-        query: StreamingQuery,
         stop: Stop,
         once: bool,
         console: Console,
     ) -> None:
-        self._pipeline, self._spark, self._status, self._query = pipeline, spark, status, query
+        self._pipeline, self._spark, self._status = pipeline, spark, status
         self._stop, self._once, self._console = stop, once, console
         self._quiet = False
+        before = checkpoint_of(pipeline.settings.checkpoint)
+        # A micro-batch that an earlier run had begun says nothing about what has come since.
+        self._repeated = -1 if before is None else before.started
         self._lag = Lag(pipeline.settings.checkpoint)
         self._seen: tuple[int, str] | None = None
         self._said = time.monotonic()
 
-    def until_end(self) -> None:
+    def until_end(self, query: StreamingQuery) -> None:
         """Returns when the query has ended well; raises :class:`RunError` when it failed."""
+        self._query = query
         live: Live | None = None
         if self._console.is_terminal:
             live = Live(self._screen(), console=self._console, auto_refresh=False)
@@ -245,7 +249,7 @@ class _Watching:
         # More than one batch may have ended since the last look.
         missed = self._seen is None or last["batchId"] > self._seen[0] + 1
         for one in self._query.recentProgress if missed else (last,):
-            self._status.report(one.jsonDict if hasattr(one, "jsonDict") else one)
+            self._status.report(one)
         self._status.report(last, self._lag.of(last["sources"]))
         self._seen = key
 
@@ -256,7 +260,7 @@ class _Watching:
             return False
         if self._status.batches == 0:  # nothing at all since the last run
             return self._query.lastProgress is not None or status["message"] == "Waiting for data to arrive"
-        return self._status.idle
+        return self._status.idle and self._status.batch > self._repeated
 
     def _end(self) -> None:
         """Stop between two micro-batches; at once when the signal came twice."""

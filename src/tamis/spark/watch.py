@@ -147,8 +147,8 @@ class Lag:
     """What the sources still have, from Spark's reports, its log of files, and the directories."""
 
     def __init__(self, checkpoint: str) -> None:
-        local = "://" not in checkpoint
-        self._log = Path(checkpoint) / "sources" if local else None
+        place = urlsplit(checkpoint).path if checkpoint.startswith("file:") else checkpoint
+        self._log = None if "://" in place else Path(place) / "sources"
         self._counts: dict[Path, int] = {}
 
     def of(self, sources: Sequence[Mapping[str, Any]]) -> dict[str, int]:
