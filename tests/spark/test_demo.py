@@ -25,7 +25,7 @@ def test_the_story_agrees_with_the_reference_and_can_be_told_again(
     assert deliveries == checked.deliveries
     assert len(list((folder / "deliveries").glob("batch=*"))) == 3
     shown = capsys.readouterr().out
-    assert "60 warehouses and their" in shown and "summary.html" in shown
+    assert "60 warehouses and their" in shown and f"summary: {folder / 'summary.html'}\n" in shown
     page = (folder / "summary.html").read_text(encoding="utf-8")
     assert f"<b>{deliveries:,}</b><span>deliveries</span>" in page and "Throughput" in page
 

@@ -308,11 +308,9 @@ def check(spark: SparkSession, places: Places, shards: int, seed: int, whole: in
     for row in pq.read_table(places.contexts, filters=[("context", "in", list(start))]).to_pylist():
         start[row["context"]][row["attribute"]] = row["value"]
     sample = [{**profiles[k], **start[profiles[k]["context"]]} for k in chosen]
-    tasks = []
-    for part in range(shards):
-        tasks += [(sample[:whole][part::shards], False), (sample[whole:][part::shards], True)]
+    tasks = [(sample[:whole][part::shards], sample[whole:][part::shards]) for part in range(shards)]
     events = str(places.events)
-    answers = spark.sparkContext.parallelize(tasks, len(tasks)).map(lambda task: replay(events, *task)).collect()
+    answers = spark.sparkContext.parallelize(tasks, shards).map(lambda task: replay(events, *task)).collect()
     names = list(start)
     found = spark.read.parquet(str(places.deliveries)).where(F.col("profile").isin(names))
     got = sorted((row.seq, row.profile) for row in found.select("seq", "profile").collect())
@@ -332,24 +330,22 @@ def _stock(shards: Iterable[Shard], names: set[str]) -> dict[str, float]:
     return {name: values["stock"] for shard in shards for name, values in shard.contexts() if name in names}
 
 
-def replay(folder: str, sample: list[dict[str, Any]], near: bool) -> Expected:
-    """The reference over the files for some warehouses: all events, or with ``near`` each over its own surroundings."""
+def replay(folder: str, whole: list[dict[str, Any]], nearby: list[dict[str, Any]]) -> Expected:
+    """The reference over the files: all events for some warehouses, for others those of their surroundings."""
     events = [json.loads(line) for path in sorted(Path(folder).glob("*.json")) for line in path.open(encoding="utf-8")]
-    if not near:
-        return _reference(events, sample) if sample else Expected([], {}, 0)
+    found = [_reference(events, whole)] if whole else []
     orders = [event for event in events if event["event"] == "message"]
-    where = np.array([[order["message"]["x"], order["message"]["y"]] for order in orders])
+    where = np.array([[order["message"]["x"], order["message"]["y"]] for order in orders]).reshape(-1, 2)
     restocks: dict[str, list[dict[str, Any]]] = {}
     for event in events:
         if event["event"] == "update":
             restocks.setdefault(event["context"], []).append(event)
-    found = []
-    for one in sample:
+    for one in nearby:
         distance = np.abs(where - [one["x"], one["y"]]).max(axis=1)
         close = [orders[k] for k in np.flatnonzero(distance <= 3 * one["reach"]).tolist()]
         mine = [order for order in close if order["message"]["item"] == one["item"]]
         mine += restocks.get(one["context"], [])
-        found.append(_reference(sorted(mine, key=lambda event: event["seq"]), [one]))
+        found.append(_reference(sorted(mine, key=lambda event: int(event["seq"])), [one]))
     return Expected(
         [pair for one in found for pair in one.deliveries],
         {name: value for one in found for name, value in one.stock.items()},
@@ -577,8 +573,8 @@ def run(
     table.add_row("reference filter", Text(verdict(checked), "green" if checked.same else "red"))
     table.add_row("time", ", ".join(f"{name} {seconds:.0f} s" for name, seconds in took.items()))
     table.add_row("in all", f"{time.monotonic() - clock:.0f} s")
-    table.add_row("summary", f"{page}")
-    console.print(table, soft_wrap=True)
+    console.print(table)
+    console.print(f"summary: {page}", soft_wrap=True, highlight=False)  # whole, however narrow the terminal
     if not checked.same:
         raise SystemExit("the deliveries and the reference filter disagree: please report this as a bug")
     return checked
