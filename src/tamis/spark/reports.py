@@ -67,7 +67,7 @@ class Report:
 
     @property
     def per_profile(self) -> DataFrame:
-        """``profile``, ``deliveries``, ``first``, ``last``, and the ``mean``, ``p50``, ``p95``, ``p99``, ``max`` of latency."""
+        """``profile``, ``deliveries``, ``first``, ``last``; ``mean``, ``p50``, ``p95``, ``p99``, ``max`` of latency."""
         return self._by(self._timed, "profile")
 
     @property
