@@ -68,8 +68,8 @@ class Shard:
 
     >>> both = [Shard(k, 2) for k in range(2)]
     >>> log = EventLog.builder().subscribe("p", "x > ctx.low", "A").update("A", low=3).message({"x": 5}).build()
-    >>> [len(shard.process(log).message) for shard in both]
-    [1, 0]
+    >>> [len(shard.process(log).message) for shard in both], shard_of("A", 2)
+    ([0, 1], 1)
     """
 
     def __init__(self, number: int, shards: int, tracks: Sequence[Track] = (), **options: Any) -> None:
