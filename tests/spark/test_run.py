@@ -412,3 +412,13 @@ def test_a_signal_ends_between_micro_batches_and_the_next_run_goes_on(tmp_path: 
     assert again.returncode == 0, again.stderr
     wanted = [(10 + 10 * k + i, "odd") for k in range(total) for i in range(4, 8)]
     assert sorted((row["seq"], row["profile"]) for row in rows(matches)) == wanted
+
+
+def test_pipelines_in_the_docs_are_right(tmp_path: Path) -> None:
+    """The example file, and every block of TOML on the page."""
+    load(EXAMPLE)
+    blocks = re.findall(r"```toml\n(.*?)```", (ROOT / "docs" / "spark.md").read_text(), re.DOTALL)
+    (tmp_path / "events").mkdir()
+    for block in blocks:
+        assert problems(tmp_path, block) == []
+    assert blocks

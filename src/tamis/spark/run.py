@@ -272,15 +272,17 @@ class _Watching:
 
     # -- the screen --------------------------------------------------------------------------------------------
 
-    def _screen(self) -> Any:
+    def _screen(self, ended: bool = False) -> Any:
         hint = "Ctrl-C stops after this micro-batch"
-        if self._stop.asked.is_set():
+        if ended:
+            hint = "ended"
+        elif self._stop.asked.is_set():
             hint = "finishing the micro-batch; Ctrl-C again stops at once"
         return screen(self._status, self._pipeline.settings.name, hint)
 
     def _show(self, live: Live | None, last: bool = False) -> None:
         if live is not None:
-            live.update(self._screen(), refresh=True)
+            live.update(self._screen(last), refresh=True)
         elif last or time.monotonic() - self._said > _LINES:
             self._said = time.monotonic()
             self._console.print(line(self._status), highlight=False, soft_wrap=True, markup=False)
