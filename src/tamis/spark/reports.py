@@ -404,7 +404,7 @@ def batch_plot(batches: Sequence[int], deliveries: Sequence[int], quantiles: Map
         lower.plot(batches, values, "o-", color=colour, markersize=3.5, linewidth=1.6, label=name)
     lower.set(xlabel="micro-batch", ylabel="latency (ms)")
     lower.set_ylim(bottom=0)
-    lower.legend(frameon=False, ncols=len(quantiles), loc="lower right")
+    lower.legend(frameon=False, ncols=len(quantiles), loc="upper right")
     lower.xaxis.set_major_locator(MaxNLocator(integer=True))
     return svg(drawn)
 
