@@ -101,6 +101,13 @@ def test_first_last_total_and_distributions(report: reports.Report, log: list[di
     assert sum(row.deliveries * row.profiles for row in report.spread().collect()) == len(log)
 
 
+@pytest.mark.parametrize("key", ["profile", "context"])
+def test_the_busiest_are_the_first_rows_of_their_table(report: reports.Report, key: str) -> None:
+    whole = (report.per_profile if key == "profile" else report.per_context).collect()
+    whole.sort(key=lambda row: (-row.deliveries, row[key] or ""))
+    assert report.busiest(key, 3).collect() == whole[:3]
+
+
 def test_page_is_one_file_with_tables_and_pictures(report: reports.Report, tmp_path: Path) -> None:
     page = reports.write(report, tmp_path / "new" / "page.html", "Orders & <more>").read_text(encoding="utf-8")
     assert "<h1>Orders &amp; &lt;more&gt;</h1>" in page

@@ -446,8 +446,11 @@ def rates(tally: Tally, counts: list[int]) -> tuple[list[int], list[float]]:
 
 def rate_plot(batches: list[int], rate: list[float]) -> bytes:
     """Events per second."""
+    from matplotlib.ticker import MaxNLocator
+
     drawn, axes = reports.figure(height=2.4)
     axes.bar(batches, rate, color=reports.TEAL, width=0.86)
+    axes.xaxis.set_major_locator(MaxNLocator(integer=True))
     axes.set(xlabel="micro-batch", ylabel="events per second")
     axes.grid(visible=False, axis="x")
     return reports.svg(drawn)
@@ -558,7 +561,7 @@ def run(
             sizes = {"profiles": f"{warehouses:,}", "events": f"{events:,}"}
             _, rate = rates(tally, counts)
             if rate:
-                sizes["events per second, median"] = f"{sorted(rate)[len(rate) // 2]:,.0f}"
+                sizes["events/s, median"] = f"{sorted(rate)[len(rate) // 2]:,.0f}"
             page = summary(spark, places, tally, counts, checked, sizes)
             advance(1)
             lap("summary")
