@@ -7,6 +7,7 @@ before Spark starts (:func:`builder`) and changes no result.
 from __future__ import annotations
 
 import os
+import re
 import sys
 from typing import Final
 
@@ -29,10 +30,21 @@ def builder(master: str | None = None, name: str = "tamis") -> SparkSession.Buil
     os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
     found = SparkSession.builder.appName(name)
     if master is not None:
-        found = found.master(master)
+        found = found.master(with_retries(master))
     for key, value in FAST.items():
         found = found.config(key, value)
     return found
+
+
+def with_retries(master: str) -> str:
+    """``local[N]`` as ``local[N,4]``: on one machine, too, a task may be tried again, as a cluster does.
+
+    Spark ends Python workers that were idle for a minute; a task that is given one at that moment fails.
+
+    >>> with_retries("local[2]"), with_retries("local[2,9]"), with_retries("yarn")
+    ('local[2,4]', 'local[2,9]', 'yarn')
+    """
+    return re.sub(r"^local\[(\d+|\*)\]$", r"local[\1,4]", master)
 
 
 def prepare(spark: SparkSession, shards: int) -> None:
