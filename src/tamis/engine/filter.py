@@ -140,11 +140,6 @@ class Filter:
         """
         self._subscriptions.admit(checked_id(id), profile, context is not None, on_match)
 
-    def profile_index(self, ids: Iterable[Id]) -> NDArray[np.int64]:
-        """The index of each id, shape (n,), as in ``Matches.codes``; -1 where there is no such profile."""
-        self._flush()
-        return np.fromiter((self._profile_code(id) for id in ids), np.int64)
-
     @property
     def profiles(self) -> int:
         """The number of profiles."""
