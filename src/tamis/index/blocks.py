@@ -47,12 +47,15 @@ KEPT = (
     "cuts",
     "passing",
     "slack",
+    "leash",
+    "plot",
     "grain",
     "seen",
     "slot_attribute",
     "attribute_slot",
     "count",
     "scratch",
+    "wanted",
     "growth",
 )
 
@@ -71,6 +74,7 @@ def empty_blocks(
     return Blocks(
         lines=np.zeros(chunks * n * kernel.LINE, np.uint8),
         zones=np.zeros(blocks * n * kernel.LINE, np.uint8),
+        plots=np.zeros(blocks * n * kernel.LINE, np.uint8),
         cores=np.zeros(blocks * n * kernel.LINE, np.uint8),
         boxes=np.zeros((blocks + 31) // 32 * n * kernel.LINE, np.uint8),
         masks=np.zeros((chunks, kernel.MASKS), np.uint32),
@@ -84,6 +88,8 @@ def empty_blocks(
         margin=np.zeros(chunks * n, np.uint8),
         debt=np.full(chunks, kernel.CLEAN, np.int32),
         slack=np.zeros(n),
+        leash=np.full(n, np.inf),
+        plot=np.ones(n),
         grain=np.ones(n),
         routes=np.zeros((0, 2), np.uint64),
         route=np.zeros((0, 2), np.int32),
@@ -96,7 +102,8 @@ def empty_blocks(
         attribute_slot=attribute_slot,
         count=np.zeros(kernel.COUNTS, np.int64),
         scratch=np.zeros((3, n)),
-        growth=np.zeros(kernel.CHUNKS, np.int64),
+        wanted=np.zeros((2, n), np.uint8),
+        growth=np.zeros(kernel.CHUNKS, np.int32),
     )
 
 
@@ -125,7 +132,9 @@ class BlocksIndex:
             if kernel.build(self.bundle, ids, world):
                 break
             room *= 2
-        self.bundle.grain[:] = np.median(self.bundle.width[: self.bundle.count[kernel.N_BLOCKS]], axis=0)
+        width = self.bundle.width[: self.bundle.count[kernel.N_BLOCKS]]
+        self.bundle.grain[:] = np.median(width, axis=0)
+        self.bundle.plot[:] = np.median(width * kernel.plot_cells(self.bundle), axis=0)
         self.bundle.count[PROBES : kernel.N_BLOCKS] = counts[PROBES : kernel.N_BLOCKS]
         self._built = len(ids)
         self._shut = int(np.count_nonzero(world.clauses.meta[ids, FLAGS] & CLOSED))

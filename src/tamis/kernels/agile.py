@@ -12,12 +12,20 @@ from .bundles import (
     COMPLEX,
     CONSTANTS,
     CONTEXT,
+    CTX,
+    CTX_PLUS,
     DEPENDS_HIGH,
     DEPENDS_LOW,
     ESCALATIONS,
     FIRST_PREDICATE,
     FLAGS,
     GATE_LENGTH,
+    HIGH,
+    HIGH_CONST,
+    HIGH_CTX,
+    LOW,
+    LOW_CONST,
+    LOW_CTX,
     META_COLUMNS,
     N_ENTRIES,
     PLACE,
@@ -51,9 +59,9 @@ from .cells import (
     widen,
     write_entry,
 )
-from .cluster import home_of, put, remove, roomiest_fit
+from .cluster import best_chunk, has_room, home_of, put, remove, shift, want_cells
 from .jit import bare
-from .postfilter import interval, satisfiable
+from .postfilter import constant, interval, satisfiable
 from .simd import lowest_bit, prefetch
 
 
@@ -69,20 +77,84 @@ def _close(ix, k, chunk, t, world):
 
 
 @bare
-def announce(ix, place, a):
-    """Prefetch the line of an entry for context attribute ``a``, guessing that the slots follow the attributes."""
+def announce(ix, k, a, world):
+    """Prefetch what an escalation of clause ``k`` by context attribute ``a`` will touch."""
+    meta, row = world.clauses.meta, world.templates.row
+    r, chunk = meta[k, TEMPLATE], np.int64(meta[k, PLACE]) >> 5
+    p = routed(ix, r, BY_CONTEXT, a, np.int64(row[r, FIRST_PREDICATE])) if a < 64 else np.int64(-1)
+    if chunk >= 0 and p >= 0:
+        slots = ix.slot_attribute.shape[0]
+        s = np.int64(ix.attribute_slot[world.templates.predicate[p, ATTRIBUTE]])
+        block = (chunk >> 5) * slots + s
+        prefetch(ix.lines, (chunk * slots + s) * LINE)
+        prefetch(ix.zones, block * LINE)
+        prefetch(ix.cores, block * LINE)
+        prefetch(ix.margin, chunk * slots + s)
+        prefetch(ix.base, block)
+        prefetch(ix.scale, block)
+        if ix.leash[s] < np.inf:
+            prefetch(ix.plots, block * LINE)
+
+
+# What an entry that moved is: near the plot of its chunk, off it by more than the leash, or off even its block.
+NEAR, STRAY, ABROAD = range(3)
+
+
+@bare
+def _strays(ix, p, a, v, s, own, b, ch, t, world):
+    """How far predicate ``p`` went with context attribute ``a`` = ``v``; leaves the cells it wants in ``ix.wanted``."""
+    pred = world.templates.predicate
     slots = ix.slot_attribute.shape[0]
-    chunk = place >> 5
-    s = min(a, slots - 1)
-    for t in range(slots):
-        if ix.slot_attribute[t] == a:
-            s = t
-    prefetch(ix.lines, (chunk * slots + s) * LINE)
-    prefetch(ix.zones, ((chunk >> 5) * slots + s) * LINE)
-    prefetch(ix.cores, ((chunk >> 5) * slots + s) * LINE)
-    prefetch(ix.margin, chunk * slots + s)
-    prefetch(ix.base, (chunk >> 5) * slots)
-    prefetch(ix.scale, (chunk >> 5) * slots)
+    base, scale = ix.base[b, s], ix.scale[b, s]
+    at = ((b * CHUNKS + ch) * slots + s) * LINE + t
+    ix.wanted[0, s], ix.wanted[1, s] = ix.lines[at], ix.lines[at + CHUNK]
+    at = (b * slots + s) * LINE + ch
+    leash = ix.leash[s] * scale + 1.0
+    x = (v - base) * scale + 2.0
+    found = NEAR
+    kind = pred[p, LOW]
+    if (kind == CTX or kind == CTX_PLUS) and pred[p, LOW_CTX] == a:
+        y = x + (constant(pred[p, LOW_CONST], own, world) * scale if kind == CTX_PLUS else 0.0)
+        ix.wanted[0, s] = np.uint8(min(253.0, max(1.0, y)))
+        if y < ix.plots[at] - leash:
+            found = ABROAD if y < 1.0 - leash else STRAY
+    kind = pred[p, HIGH]
+    if (kind == CTX or kind == CTX_PLUS) and pred[p, HIGH_CTX] == a:
+        y = x + (constant(pred[p, HIGH_CONST], own, world) * scale if kind == CTX_PLUS else 0.0)
+        ix.wanted[1, s] = np.uint8(min(253.0, max(1.0, y)))
+        if y > ix.plots[at + CHUNKS] + leash:
+            found = ABROAD if y > 253.0 + leash else STRAY
+    return found
+
+
+@bare
+def _send_home(ix, k, s, abroad, b, ch, t, world):
+    """Move an entry that strays on slot ``s`` to the chunk on whose plot it lies; returns its place after that."""
+    slots = ix.slot_attribute.shape[0]
+    place = np.int64(b * CHUNKS + ch) * CHUNK + t
+    judges = np.uint64(0)
+    for u in range(slots):
+        if ix.leash[u] < np.inf:
+            judges |= np.uint64(1) << np.uint64(u)
+            if u != s:
+                at = (np.int64(b * CHUNKS + ch) * slots + u) * LINE + t
+                ix.wanted[0, u], ix.wanted[1, u] = ix.lines[at], ix.lines[at + CHUNK]
+    to = -1 if abroad else best_chunk(ix, b, ix.plots, judges)
+    if to >= 0 and ix.growth[to] <= ix.leash[s] * ix.scale[b, s] + 1.0:
+        if to != ch:
+            place = np.int64(b * CHUNKS + to) * CHUNK + shift(ix, k, b, ch, t, to)
+            world.clauses.meta[k, PLACE] = place
+            ix.count[MOVES] += 1
+        return place
+    read_entry(ix, k, world)
+    home = np.int64(ix.node[home_of(ix), LEAF])
+    to = best_chunk(ix, home, ix.plots, want_cells(ix, home) & judges)
+    if to >= 0 and (home != b or to != ch):
+        remove(ix, k, world)
+        write_entry(ix, k, home, to, lowest_bit(~ix.masks[home * CHUNKS + to, TAKEN]), world)
+        ix.count[N_ENTRIES] += 1
+        ix.count[MOVES] += 1
+    return np.int64(world.clauses.meta[k, PLACE])
 
 
 @bare
@@ -100,7 +172,13 @@ def escalate(ix, k, a, v, world):
     if a < 64 and not (meta[k, FLAGS] & CLOSED or math.isnan(v)):
         p = routed(ix, r, BY_CONTEXT, a, row[r, FIRST_PREDICATE])
         if p >= 0:
-            return fit(ix, p, a, v, ix.slack[ix.attribute_slot[pred[p, ATTRIBUTE]]], own, b, ch, t, world)
+            s = np.int64(ix.attribute_slot[pred[p, ATTRIBUTE]])
+            if ix.leash[s] < np.inf:
+                far = _strays(ix, p, a, v, s, own, b, ch, t, world)
+                if far != NEAR:
+                    place = _send_home(ix, k, s, far == ABROAD, b, ch, t, world)
+                    b, ch, t = place >> 10, place >> 5 & 31, place & 31
+            return fit(ix, p, a, v, ix.slack[s], own, b, ch, t, world)
     if row[r, GATE_LENGTH] > 0 or meta[k, FLAGS] & CLOSED or math.isnan(v):
         is_open = satisfiable(k, world)
         if not is_open:
@@ -148,13 +226,16 @@ def _recompute(ix, k, p, b, ch, t, world):
 
 # -- how much slack: paper 000's policy question, answered by weighing what both sides cost -------------------------
 
-# Costs in postfilter tests (about 30 ns).
-ESCALATION = 5.0
-SAMPLE = 64  # one update in so many, and one message in MESSAGE_SAMPLE, are looked at closely
+# Costs in postfilter tests (about 30 ns): an update of a watched value, one that leaves its safe range, a chunk that a
+# message meets, an entry that moves to another chunk.
+HEARING, ESCALATION, MEETING, MOVE = 0.8, 7.0, 8.0, 20.0
+KEPT = 0.7  # what is as it is counts as cheaper by this factor: a change of mind costs a deescalation of every chunk
+SAMPLE = 256  # one update in so many, and one message in MESSAGE_SAMPLE, are looked at closely
 MESSAGE_SAMPLE = 8
 # Columns of Blocks.seen, per slot: updates, sum of squared steps, doubts, entries found, sum of their lines' margins.
-# In the row behind the slots: messages, updates.
+# In the row behind the slots: messages, updates, chunks met.
 MOVED, SQUARES, DOUBTED, FOUND, MARGINS = range(5)
+CHUNKS_SEEN = 2
 SEEN = 5
 MEMORY = 512.0  # messages after which what was seen counts half
 
@@ -181,35 +262,111 @@ def observe(ix, c, a, v, old, world):
 
 
 @bare
-def adapt(ix):
-    """Give every slot the slack that would have cost least so far.
+def _best_slack(ix, s, updates, square, doubts, base):
+    """The slack of slot ``s`` that would have cost least, and that cost.
 
-    With slack x an update escalates with probability ~ 1 / (1 + x^2 / mean squared step): a random walk leaves a range
-    in the square of its width. The ends of an entry are in doubt over 2 x and a cell each, so doubts are linear in x.
+    An update within the slack only has to be heard; it escalates with probability ~ 1 / (1 + x^2 / mean squared step),
+    as a random walk leaves a range in the square of its width. Slack x costs ``doubts`` for each cell of the ends of
+    entries that it leaves open, 2 x of them and ``base``.
+    """
+    grain = ix.grain[s]
+    best, cost = 0.0, np.inf
+    x = 126.0 * grain
+    for i in range(12):
+        price = updates * (HEARING + ESCALATION / (1.0 + x * x / square)) + doubts * (base + 2.0 * x / grain)
+        if price < cost:
+            best, cost = x, price
+        x = 0.5 * x if i < 10 else 0.0
+    return best, cost
+
+
+@bare
+def adapt(ix):
+    """Give every slot the slack and the leash that would have cost least so far.
+
+    Either the slots are weighed one by one, by the doubts at the ends of their entries; or some, the least selective,
+    get unbounded slack. Then their updates cost nothing, all that the others find is in doubt, and slack of the others
+    costs what they find more.
     """
     slots = ix.slot_attribute.shape[0]
-    seen = ix.seen
+    seen, slack = ix.seen, ix.slack
+    total, found = 0.0, 0.0
+    before = 0
+    while before < slots and not (slack[before] == np.inf and seen[before, MOVED] > 0.0):
+        before += 1
     for s in range(slots):
         updates = seen[s, MOVED]
+        found = max(found, seen[s, FOUND])
         if updates == 0.0:
-            ix.slack[s] = 0.0 if seen[slots, 0] > 0.0 else ix.slack[s]
+            slack[s] = 0.0 if seen[slots, 0] > 0.0 else slack[s]
+            ix.leash[s] = np.inf
             continue
         square = seen[s, SQUARES] / updates + 1e-300
-        grain = ix.grain[s]
         margin = seen[s, MARGINS] / max(1.0, seen[s, FOUND])
-        doubts = seen[s, DOUBTED] / (1.0 + margin)  # per cell of margin
-        best, cost = np.inf, min(doubts * 253.0, seen[s, FOUND] / ix.passing[s])
-        x = 126.0 * grain
-        while x >= 0.0:
-            price = updates * ESCALATION / (1.0 + x * x / square) + doubts * (1.0 + 2.0 * x / grain)
-            if price < cost:
-                best, cost = x, price
-            x = 0.5 * x if x > 0.25 * grain else x - 1.0 if x == 0.0 else 0.0
-        ix.slack[s] = best
+        slack[s], price = _best_slack(ix, s, updates, square, seen[s, DOUBTED] / (1.0 + margin), 1.0)
+        total += price
+        ix.leash[s] = _best_leash(ix, s, updates, square)
+    # Slots are in the order of their selectivity.
+    unbounded, cost, doubts = slots, total * (KEPT if before == slots else 1.0), 0.0
+    for first in range(slots - 1, -1, -1):
+        if seen[first, MARGINS] < 200.0 * seen[first, FOUND]:
+            found /= ix.passing[first]
+        if seen[first, MOVED] == 0.0:
+            continue
+        price = found
+        for s in range(first):
+            if seen[s, MOVED] > 0.0:
+                price += _slack_in_doubt(ix, s, found)[1]
+        price *= KEPT if first == before else 1.0
+        if price < cost:
+            unbounded, cost, doubts = first, price, found
+    if unbounded < slots:
+        for s in range(slots):
+            if seen[s, MOVED] > 0.0:
+                slack[s] = np.inf if s >= unbounded else _slack_in_doubt(ix, s, doubts)[0]
     if seen[slots, 0] >= MEMORY or (seen[slots, 0] >= 8.0 and seen[slots, 1] > 4e6):
         for s in range(slots + 1):
             for i in range(SEEN):
                 seen[s, i] *= 0.5
+
+
+@bare
+def _slack_in_doubt(ix, s, found):
+    """The best slack of slot ``s``, and its cost, when all that is found is in doubt anyway."""
+    updates = ix.seen[s, MOVED]
+    square = ix.seen[s, SQUARES] / updates + 1e-300
+    return _best_slack(ix, s, updates, square, found * ix.grain[s] / (ix.passing[s] * _domain(ix, s)), 0.0)
+
+
+@bare
+def _domain(ix, s):
+    """How far the bounds on slot ``s`` are spread."""
+    last = 254
+    while last > 0 and ix.cuts[s, last] == np.inf:
+        last -= 1
+    return max(1e-300, ix.cuts[s, last] - ix.cuts[s, 0])
+
+
+@bare
+def _best_leash(ix, s, updates, square):
+    """How far an entry may go from the plot of its chunk: the further, the fewer moves, but the more chunks are met.
+
+    A message meets a chunk with a probability that is linear in the width of its zone.
+    """
+    slots = ix.slot_attribute.shape[0]
+    plot, chunks = ix.plot[s], ix.seen[slots, CHUNKS_SEEN]
+    domain = max(plot, _domain(ix, s))
+    chunks /= min(domain, plot + 2.0 * ix.leash[s])
+    best, cost = np.inf, chunks * domain * MEETING
+    if plot > 0.5 * domain:
+        return best
+    x = 16.0 * math.sqrt(square)
+    for _ in range(8):
+        price = chunks * min(domain, plot + 2.0 * x) * MEETING + updates * MOVE / (1.0 + x * x / square)
+        if price < cost:
+            best, cost = x, price
+        x *= 0.5
+    return best
 
 
 @bare
@@ -281,7 +438,7 @@ def deescalate(ix, chunk, world):
         k = np.int64(ix.clause[chunk * CHUNK + t])
         read_entry(ix, k, world)
         home = np.int64(ix.node[home_of(ix), LEAF])
-        if home != b and roomiest_fit(ix, home) >= 0:
+        if home != b and has_room(ix, home):
             remove(ix, k, world)
             put(ix, k, home, world)
             ix.count[N_ENTRIES] += 1

@@ -5,6 +5,7 @@ Layout. An *entry* is one clause: a range of byte cells per *slot* (an indexed a
 
     boxes   line (block // 32, slot)    the box of every block, in global cells (``cuts``, quantiles)
     zones   line (block, slot)          the box of every chunk of a block, in the block's own cells
+    plots   line (block, slot)          the zones as they were laid out: where the entries of every chunk belong
     cores   line (block, slot)          the cells strictly inside all entries of every chunk of a block
     lines   line (block, chunk, slot)   the range of every entry of a chunk, in the block's own cells
 
@@ -18,8 +19,10 @@ K(i). An update inside it is a plain store. One that leaves it *escalates*: the 
 interval by the *slack* of the slot, and the value may move that far. The ``margin`` of a line says how many cells its
 ranges may be too wide: a message that lies deeper inside is a match all the same, one within the margin is in doubt and
 postfiltered. Slack saves escalations and costs doubts; :func:`tamis.kernels.agile.adapt` weighs the two, per slot, by
-what it has seen. Scans in vain, and doubts by margins that today's slack would not give, are a chunk's ``debt``; when
-it reaches the price of a *deescalation* the chunk is made tight again and its strays go home.
+what it has seen, and finds the *leash* of the slot: an entry that escalates further than that off the plot of its chunk
+moves to the chunk on whose plot it lies, so that what matches together stays together. Scans in vain, and doubts by
+margins that today's slack would not give, are a chunk's ``debt``; when it reaches the price of a *deescalation* the
+chunk is made tight again and its strays go home.
 
 Invariants (verified by :func:`check`): every range contains the cells of the entry's interval for all context values
 inside ``safe``, and is at either end at most ``margin`` cells wider; zones contain their entries, boxes their zones;
@@ -35,7 +38,19 @@ import math
 
 import numpy as np
 
-from .agile import DOUBTED, FOUND, MARGINS, MESSAGE_SAMPLE, SEEN, adapt, announce, deescalate, escalate, observe
+from .agile import (
+    CHUNKS_SEEN,
+    DOUBTED,
+    FOUND,
+    MARGINS,
+    MESSAGE_SAMPLE,
+    SEEN,
+    adapt,
+    announce,
+    deescalate,
+    escalate,
+    observe,
+)
 from .bundles import (
     ATTRIBUTE,
     CANDIDATES,
@@ -86,7 +101,7 @@ from .cells import (
     global_cell,
     routed,
 )
-from .cluster import build, insert, needs_slots, remove
+from .cluster import build, insert, needs_slots, plot_cells, remove
 from .jit import bare, kernel
 from .postfilter import holds, interval, predicate_holds, satisfiable
 from .simd import count_bits, covers, covers_strictly, lowest_bit, prefetch
@@ -116,13 +131,16 @@ __all__ = [
     "insert",
     "needs_slots",
     "observe",
+    "plot_cells",
     "probe",
     "remove",
 ]
 
 
-GROUP = 16  # blocks whose chunks are asked for together
-AHEAD = 16  # doubtful entries whose context is asked for before it is needed
+GROUP = 16  # blocks that are looked into before their chunks
+GLANCE = 2  # slots that are looked at first
+STEP = 3  # chunks that are looked ahead
+AHEAD = 8  # doubtful entries that are looked ahead; processors drop requests for memory beyond a few dozen
 
 
 @bare
@@ -152,8 +170,10 @@ def _postfilter(ix, m, n_doubts, doubts, edges, hits, n, special, world):
     """Decide the doubtful entries (places); what they hang on is fetched ahead, clause, then context."""
     meta, value, columns = world.clauses.meta, world.contexts.value, world.contexts.value.shape[1]
     n_special = failed = 0
-    for i in range(-2 * AHEAD, n_doubts):
-        if i + 2 * AHEAD < n_doubts:
+    for i in range(-3 * AHEAD, n_doubts):
+        if i + 3 * AHEAD < n_doubts:
+            prefetch(ix.clause, np.int64(doubts[i + 3 * AHEAD]))
+        if i >= -2 * AHEAD and i + 2 * AHEAD < n_doubts:
             doubts[i + 2 * AHEAD] = ix.clause[doubts[i + 2 * AHEAD]]
             prefetch(meta, np.int64(doubts[i + 2 * AHEAD]) * META_COLUMNS)
         if i >= -AHEAD and i + AHEAD < n_doubts:
@@ -193,7 +213,7 @@ def scratch_for(slots, entries):
     """Room that a probe works in: blocks met; chunks of a group of them; per block its slots and cells; slot masks."""
     return (
         np.empty(entries // BLOCK + 64, np.int32),
-        np.empty((GROUP * CHUNKS, 2), np.int32),
+        np.empty((GROUP * CHUNKS, 3), np.uint32),
         np.empty((GROUP, slots + 1), np.int64),
         np.empty((GROUP + 1, 2, max(64, slots)), np.uint8),
         np.empty(slots, np.uint32),
@@ -231,8 +251,6 @@ def _meet(ix, g, met):
         while alive != 0:
             met[n_met] = d * 32 + lowest_bit(alive)
             alive &= alive - ONE
-            if n_met < GROUP:
-                _ask_for_block(ix, met[n_met])
             n_met += 1
     return n_met
 
@@ -264,18 +282,15 @@ def _look_into(ix, b, m, g, q, due, live, world):
             n_live += 1
             due[s] = np.uint8(min(255.0, 2.0 * slack[s] * ix.scale[b, s] + 2.0)) if slack[s] > 0.0 else 0
     live[slots] = n_live
-    # Chunks lie anywhere in memory: ask for all of them before the first is needed.
-    ahead = near
-    while ahead != 0:
-        chunk = b * CHUNKS + lowest_bit(ahead)
-        ahead &= ahead - ONE
-        for i in range(n_live):
-            prefetch(ix.lines, (chunk * slots + live[i]) * LINE)
-        prefetch(ix.profile, chunk * CHUNK)
-        prefetch(ix.profile, chunk * CHUNK + 16)
-        prefetch(ix.margin, chunk * slots)
-        prefetch(ix.masks, chunk * MASKS)
     return near
+
+
+@bare
+def _ask_for_chunk(ix, chunk, live, first, last):
+    """Prefetch the lines of a chunk for the slots ``live[first:last]``."""
+    slots = ix.slot_attribute.shape[0]
+    for u in range(first, last):
+        prefetch(ix.lines, (chunk * slots + live[u]) * LINE)
 
 
 @bare
@@ -300,11 +315,10 @@ def probe(ix, m, world, hits, special, doubts, edges, owed, scratch):
     n_met = _meet(ix, g, met)
     chunks_met = 0
     for group in range(0, n_met, GROUP):
-        last = min(n_met, group + GROUP)
-        for i in range(last, min(n_met, last + GROUP)):
-            _ask_for_block(ix, met[i])
         n_alive = 0
-        for i in range(group, last):
+        for i in range(group, min(n_met, group + GROUP)):
+            if i + 1 < n_met:
+                _ask_for_block(ix, np.int64(met[i + 1]))
             cells = bytes_of[i - group]
             near = _look_into(ix, np.int64(met[i]), m, g, cells[0], cells[1], lives[i - group], world)
             while near != 0:
@@ -312,13 +326,34 @@ def probe(ix, m, world, hits, special, doubts, edges, owed, scratch):
                 n_alive += 1
                 near &= near - ONE
         chunks_met += n_alive
-        for j in range(n_alive):
-            chunk, i = np.int64(alive[j, 0]), alive[j, 1]
+        # Chunks lie anywhere in memory: each is asked for a few chunks ahead, its first slots, then, if they find
+        # something, the others.
+        for j in range(-2 * STEP, n_alive):
+            if j + 2 * STEP < n_alive:
+                chunk, i = np.int64(alive[j + 2 * STEP, 0]), np.int64(alive[j + 2 * STEP, 1])
+                _ask_for_chunk(ix, chunk, lives[i], 0, min(GLANCE, lives[i, slots]))
+                prefetch(masks, chunk * MASKS)
+            if j + STEP >= 0 and j + STEP < n_alive:
+                chunk, i = np.int64(alive[j + STEP, 0]), np.int64(alive[j + STEP, 1])
+                live, q = lives[i], bytes_of[i, 0]
+                found = masks[chunk, OPEN]
+                for u in range(min(GLANCE, live[slots])):
+                    found &= covers(lines, (chunk * slots + live[u]) * LINE, q[live[u]], q[live[u]])
+                alive[j + STEP, 2] = found
+                if found == 0:
+                    n_owed = _owe(debt, chunk, VAIN, owed, n_owed)
+                else:
+                    _ask_for_chunk(ix, chunk, live, GLANCE, live[slots])
+                    prefetch(profile, chunk * CHUNK)
+                    prefetch(profile, chunk * CHUNK + 16)
+                    prefetch(margin, chunk * slots)
+            if j < 0 or alive[j, 2] == 0:
+                continue
+            chunk, i, found = np.int64(alive[j, 0]), np.int64(alive[j, 1]), alive[j, 2]
             live, q, due = lives[i], bytes_of[i, 0], bytes_of[i, 1]
             n_live = live[slots]
-            found = masks[chunk, OPEN]
             at = chunk * slots * LINE
-            for u in range(n_live):
+            for u in range(GLANCE, n_live):
                 found &= covers(lines, at + live[u] * LINE, q[live[u]], q[live[u]])
                 if found == 0:
                     break
@@ -342,9 +377,6 @@ def probe(ix, m, world, hits, special, doubts, edges, owed, scratch):
                 unclear |= mask
                 if wide > due[s]:
                     loose += count_bits(mask)
-            if unclear | fixed:
-                prefetch(ix.clause, place)
-                prefetch(ix.clause, place + 16)
             if loose:
                 n_owed = _owe(debt, chunk, loose, owed, n_owed)
             if sampled:
@@ -370,6 +402,7 @@ def probe(ix, m, world, hits, special, doubts, edges, owed, scratch):
     ix.count[CHUNKS_MET] += chunks_met
     if sampled:
         ix.seen[slots, 0] += MESSAGE_SAMPLE
+        ix.seen[slots, CHUNKS_SEEN] += MESSAGE_SAMPLE * chunks_met
         if ix.count[PROBES] % (8 * MESSAGE_SAMPLE) == 0:
             adapt(ix)
     n, n_special = _postfilter(ix, m, n_doubts, doubts, edges, hits, n, special, world)

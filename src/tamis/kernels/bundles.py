@@ -133,6 +133,7 @@ class Blocks(Record):
     FIELDS: ClassVar = {
         "lines": (np.uint8, 1),
         "zones": (np.uint8, 1),
+        "plots": (np.uint8, 1),
         "cores": (np.uint8, 1),
         "boxes": (np.uint8, 1),
         "masks": (np.uint32, 2),
@@ -146,6 +147,8 @@ class Blocks(Record):
         "margin": (np.uint8, 1),
         "debt": (np.int32, 1),
         "slack": (np.float64, 1),
+        "leash": (np.float64, 1),
+        "plot": (np.float64, 1),
         "grain": (np.float64, 1),
         "routes": (np.uint64, 2),
         "route": (np.int32, 2),
@@ -158,7 +161,8 @@ class Blocks(Record):
         "attribute_slot": (np.int32, 1),
         "count": (np.int64, 1),
         "scratch": (np.float64, 2),
-        "growth": (np.int64, 1),
+        "wanted": (np.uint8, 2),
+        "growth": (np.int32, 1),
     }
 
 

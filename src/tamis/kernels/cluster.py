@@ -29,6 +29,8 @@ from .cells import (
     N_BLOCKS,
     N_NODES,
     ONE,
+    OPEN_HIGH,
+    OPEN_LOW,
     RIGHT,
     SLOT,
     SPLITS,
@@ -36,11 +38,13 @@ from .cells import (
     cells_of,
     read_entry,
     set_bit,
+    shrink_core,
     touch,
+    widen,
     write_entry,
 )
 from .jit import bare, inlined, kernel
-from .simd import lowest_bit
+from .simd import lowest_bit, prefetch
 
 
 @inlined
@@ -180,6 +184,8 @@ def _lay_out(ix, b, ids, bounds, perm, key, first, last, world):
         at = (b * slots + s) * LINE
         ix.zones[at : at + CHUNKS] = 255
         ix.zones[at + CHUNKS : at + LINE] = 0
+        ix.plots[at : at + CHUNKS] = 255
+        ix.plots[at + CHUNKS : at + LINE] = 0
         ix.cores[at : at + CHUNKS] = 0
         ix.cores[at + CHUNKS : at + LINE] = 255
         box = ((b >> 5) * slots + s) * LINE + (b & 31)
@@ -205,6 +211,9 @@ def _lay_out(ix, b, ids, bounds, perm, key, first, last, world):
                 read_entry(ix, k, world)
                 write_entry(ix, k, b, ch, t - lo, world)
             ix.debt[b * CHUNKS + ch] = CLEAN
+            for s in range(slots):
+                at = (b * slots + s) * LINE + ch
+                ix.plots[at], ix.plots[at + CHUNKS] = ix.zones[at], ix.zones[at + CHUNKS]
             ch += 1
             continue
         cut = _partition(bounds, perm, key, lo, hi, fill, False)[0]
@@ -282,35 +291,106 @@ def home_of(ix):
 
 
 @bare
-def roomiest_fit(ix, b):
-    """The chunk of block ``b`` with a free place whose zone grows least by the clause read; -1 when it is full."""
+def want_cells(ix, b):
+    """The clause read, in the cells of block ``b``, into ``ix.wanted``; returns the slots that it constrains."""
+    constrained = np.uint64(0)
+    for s in range(ix.slot_attribute.shape[0]):
+        sides = np.int64(ix.scratch[0, s])
+        if sides and not sides & 8:
+            ix.wanted[0, s], ix.wanted[1, s] = cells_of(ix, b, s, sides, ix.scratch[1, s], ix.scratch[2, s])
+            constrained |= np.uint64(1) << np.uint64(s)
+    return constrained
+
+
+@bare
+def best_chunk(ix, b, land, judges):
+    """The chunk of block ``b`` with a free place whose ``land`` (zones or plots) grows least by the cells wanted.
+
+    Only slots in ``judges`` count. Returns -1 when the block is full.
+    """
     slots = ix.slot_attribute.shape[0]
     growth = ix.growth
     for ch in range(CHUNKS):
         growth[ch] = 0
     for s in range(slots):
-        sides = np.int64(ix.scratch[0, s])
-        if sides == 0 or sides & 8:
+        if not judges >> np.uint64(s) & np.uint64(1):
             continue
-        ql, qh = cells_of(ix, b, s, sides, ix.scratch[1, s], ix.scratch[2, s])
+        ql, qh = np.int32(ix.wanted[0, s]), np.int32(ix.wanted[1, s])
         at = (b * slots + s) * LINE
         for ch in range(CHUNKS):
-            zl, zh = ix.zones[at + ch], ix.zones[at + CHUNKS + ch]
-            if zl > zh:
-                growth[ch] += np.int64(qh) - np.int64(ql) + 1
-            else:
-                growth[ch] += max(0, np.int64(zl) - np.int64(ql)) + max(0, np.int64(qh) - np.int64(zh))
-    best, at = np.int64(1) << 60, -1
+            zl, zh = np.int32(land[at + ch]), np.int32(land[at + CHUNKS + ch])
+            more = max(np.int32(0), zl - ql) + max(np.int32(0), qh - zh)
+            growth[ch] += qh - ql + np.int32(1) if zl > zh else more
+    best, at = np.int32(1 << 30), -1
     for ch in range(CHUNKS):
-        if ix.masks[b * CHUNKS + ch, TAKEN] != FULL and growth[ch] < best:
+        if growth[ch] < best and ix.masks[b * CHUNKS + ch, TAKEN] != FULL:
             best, at = growth[ch], ch
     return at
 
 
 @bare
+def has_room(ix, b):
+    """Whether a block has a free place."""
+    for chunk in range(b * CHUNKS, (b + 1) * CHUNKS):
+        if ix.masks[chunk, TAKEN] != FULL:
+            return True
+    return False
+
+
+@kernel
+def plot_cells(ix):
+    """The mean width of the plots of each block [block, slot], in cells."""
+    slots = ix.slot_attribute.shape[0]
+    cells = np.zeros((ix.count[N_BLOCKS], slots))
+    for b in range(ix.count[N_BLOCKS]):
+        for s in range(slots):
+            at = (b * slots + s) * LINE
+            chunks = 0
+            for ch in range(CHUNKS):
+                if ix.plots[at + ch] <= ix.plots[at + CHUNKS + ch]:
+                    cells[b, s] += np.float64(ix.plots[at + CHUNKS + ch]) - np.float64(ix.plots[at + ch])
+                    chunks += 1
+            cells[b, s] /= max(1, chunks)
+    return cells
+
+
+@bare
+def shift(ix, k, b, ch, t, to):
+    """Carry an entry to a free place of chunk ``to`` of the same block; its cells, and so its safe ranges, stay."""
+    slots = ix.slot_attribute.shape[0]
+    old, new = b * CHUNKS + ch, b * CHUNKS + to
+    u = lowest_bit(~ix.masks[new, TAKEN])
+    for s in range(slots):
+        prefetch(ix.lines, (new * slots + s) * LINE)
+    for which in range(MASKS):
+        set_bit(ix.masks, new, which, u, ix.masks[old, which] >> np.uint32(t) & ONE != 0)
+        set_bit(ix.masks, old, which, t, False)
+    if ix.masks[old, TAKEN] == 0:
+        ix.summary[b] &= ~(ONE << np.uint32(ch))
+    ix.summary[b] |= ONE << np.uint32(to)
+    ix.clause[new * CHUNK + u], ix.profile[new * CHUNK + u] = k, ix.profile[old * CHUNK + t]
+    grew = False
+    for s in range(slots):
+        at = (old * slots + s) * LINE + t
+        ql, qh = ix.lines[at], ix.lines[at + CHUNK]
+        wide = ix.margin[old * slots + s]
+        ix.margin[new * slots + s] = max(ix.margin[new * slots + s], wide)
+        at = (new * slots + s) * LINE + u
+        ix.lines[at], ix.lines[at + CHUNK] = ql, qh
+        low = min(255, np.int64(ql) + np.int64(wide)) if ql > OPEN_LOW else np.int64(0)
+        high = max(0, np.int64(qh) - np.int64(wide)) if qh < OPEN_HIGH else np.int64(qh)
+        shrink_core(ix, b, to, s, np.uint8(low), np.uint8(high))
+        grew |= widen(ix, b, to, s, ql, qh, np.inf, -np.inf)  # its box has it already
+    touch(ix, old)
+    if grew:
+        touch(ix, new)
+    return u
+
+
+@bare
 def put(ix, k, b, world):
     """Write clause ``k``, which ``read_entry`` has read, into block ``b``; False when it is full."""
-    ch = roomiest_fit(ix, b)
+    ch = best_chunk(ix, b, ix.zones, want_cells(ix, b))
     if ch < 0:
         return False
     t = lowest_bit(~ix.masks[b * CHUNKS + ch, TAKEN])

@@ -19,14 +19,12 @@ from .bundles import (
     CONTEXT,
     EFFECT,
     EFFECTS,
-    ESCALATIONS,
     FIRST_CLAUSE,
     FLAGS,
     HAS_EFFECT,
     HAS_SIBLING,
     META_COLUMNS,
     NEXT,
-    PLACE,
     PROFILE,
     TEMPLATE,
     UPDATES,
@@ -39,7 +37,8 @@ from .program import run
 from .simd import prefetch
 
 MESSAGE, UPDATE = 0, 1
-AHEAD = 24  # updates looked ahead; a miss takes as long as a few updates do
+TILE = 256  # updates that are told to the index together
+AHEAD = 4  # of them that are looked ahead; processors drop requests for memory beyond a few dozen
 
 
 # The type of an index bundle says which kernels work on it, so that only those of the index in use get compiled.
@@ -65,14 +64,14 @@ def _deescalate(ix, place, world):
     """``deescalate`` of the index."""
 
 
-def _announce_entry(ix, place, a):
-    """Prefetch what ``escalate`` of the index will touch."""
+def _announce(ix, k, a, world):
+    """``announce`` of the index."""
 
 
-@overload(_announce_entry, jit_options=BARE)
-def _announce_entry_of(ix, place, a):
+@overload(_announce, jit_options=BARE)
+def _announce_of(ix, k, a, world):
     announce = _kernels_of(ix).announce
-    return lambda ix, place, a: announce(ix, place, a)
+    return lambda ix, k, a, world: announce(ix, k, a, world)
 
 
 @overload(_probe, jit_options=BARE)
@@ -109,12 +108,12 @@ def _moved(ix, c, a, v, world):
     contexts = world.contexts
     low, high = np.float32(-np.inf), np.float32(np.inf)
     k = np.int64(contexts.head[c])
+    release(contexts, c, a)
     while k >= 0:
         if depends(world.templates.row, world.clauses.meta[k, TEMPLATE], a):
             lo, hi = _escalate(ix, k, a, v, world)
             low, high = max(low, lo), min(high, hi)
         k = np.int64(world.clauses.meta[k, NEXT])
-    release(contexts, c, a)
     narrow(contexts, c, a, low, high)
 
 
@@ -164,57 +163,71 @@ def _sort_by_order(codes, n, order):
         gap >>= 1
 
 
-@inlined
-def _announce(ix, u, u_context, u_attribute, world):
-    """Fetch what escalations to come will touch, each thing when the address it hangs on has arrived.
-
-    Updates jump about in memory; without this they wait for one cache miss after the other.
-    """
-    contexts, meta = world.contexts, world.clauses.meta
-    c, a = u_context[u + AHEAD], max(0, np.int64(u_attribute[u + AHEAD]))
-    # The watch bits are few and stay in the cache: what is not watched is a plain store.
-    if contexts.watch[c, a >> 3] >> (a & 7) & 1:
-        prefetch(contexts.head, c)
-    c, a = u_context[u + AHEAD // 3 * 2], max(0, np.int64(u_attribute[u + AHEAD // 3 * 2]))
-    if contexts.watch[c, a >> 3] >> (a & 7) & 1:
-        prefetch(meta, max(0, np.int64(contexts.head[c])) * META_COLUMNS)
-    c, a = u_context[u + AHEAD // 3], max(0, np.int64(u_attribute[u + AHEAD // 3]))
-    if contexts.watch[c, a >> 3] >> (a & 7) & 1:
-        place = np.int64(meta[max(0, np.int64(contexts.head[c])), PLACE])
-        if place >= 0:
-            _announce_entry(ix, place, a)
+@bare
+def _hear(ix, first, last, shard, shards, updates, heard, world):
+    """Store updates first..last; those of watched values into ``heard``. Returns how many."""
+    u_context, u_attribute, u_value, u_residual = updates
+    wide = u_residual.shape[0] > 0
+    value, residual = world.contexts.value, world.contexts.residual
+    watch, safe = world.contexts.watch, world.contexts.safe
+    columns = np.uint64(value.shape[1])
+    exact = residual.shape[0] > 0
+    n = 0
+    for u in range(first, last):
+        if u_attribute[u] < 0 or (shards > 1 and u_context[u] % shards != shard):
+            continue
+        # Unsigned: an index that cannot be negative needs no test for it.
+        c, a = np.uint64(u_context[u]), np.uint64(u_attribute[u])
+        value[c, a] = u_value[u]
+        if exact:
+            residual[c, a] = u_residual[u] if wide else 0
+        if watch[c, a >> np.uint64(3)] >> (a & np.uint64(7)) & 1:
+            prefetch(safe, np.int64(c * columns + a) * 2)
+            heard[n] = u
+            n += 1
+    return n
 
 
 @bare
-def _update(ix, first, last, shard, shards, updates, world):
-    """Updates first..last of a log, in order; ``set_value`` written out, with its arrays at hand."""
-    u_context, u_attribute, u_value, u_residual = updates
-    wide = u_residual.shape[0] > 0
-    total = u_context.shape[0]
-    value, residual = world.contexts.value, world.contexts.residual
-    watch, safe = world.contexts.watch, world.contexts.safe
-    columns, exact = value.shape[1], residual.shape[0] > 0
-    busy, moved = True, ix.count[ESCALATIONS]
-    for u in range(first, last):
-        if u & 255 == 0:
-            # Looking far ahead pays only while updates move index entries.
-            busy, moved = ix.count[ESCALATIONS] - moved > 12, ix.count[ESCALATIONS]
-        if u + AHEAD < total:
-            c, a = np.uint64(u_context[u + AHEAD]), np.uint64(max(0, u_attribute[u + AHEAD]))
-            if watch[c, a >> np.uint64(3)] >> (a & np.uint64(7)) & 1:
-                prefetch(safe, np.int64(c * np.uint64(columns) + a) * 2)
-            if busy:
-                _announce(ix, u, u_context, u_attribute, world)
-        if u_attribute[u] < 0 or (shards > 1 and u_context[u] % shards != shard):
-            continue
-        c, a, v = np.uint64(u_context[u]), np.uint64(u_attribute[u]), u_value[u]
-        if u & (SAMPLE - 1) == 0:
-            _observe(ix, np.int64(c), np.int64(a), v, value[c, a], world)
-        value[c, a] = v
-        if exact:
-            residual[c, a] = u_residual[u] if wide else 0
-        if watch[c, a >> np.uint64(3)] >> (a & np.uint64(7)) & 1 and not (safe[c, a, 0] <= v and v <= safe[c, a, 1]):
-            _moved(ix, np.int64(c), np.int64(a), v, world)
+def _update(ix, first, last, shard, shards, updates, heard, world):
+    """Updates first..last of a log, of which no message sees a part.
+
+    A tile of them is stored, then the index is told of the values that left their safe range, as they are by then.
+    Updates jump about in memory: what each needs is asked for some updates ahead, so that their cache misses overlap.
+    """
+    u_context, u_attribute, u_value, _ = updates
+    contexts, clauses = world.contexts, world.clauses
+    value, safe, head = contexts.value, contexts.safe, contexts.head
+    sample = first + (-ix.count[UPDATES] & (SAMPLE - 1))
+    for start in range(first, last, TILE):
+        stop = min(last, start + TILE)
+        if start <= sample and sample < stop:
+            if u_attribute[sample] >= 0 and u_context[sample] % shards == shard:
+                c, a = u_context[sample], np.int64(u_attribute[sample])
+                _observe(ix, c, a, u_value[sample], value[c, a], world)
+            sample += SAMPLE
+        n_heard = _hear(ix, start, stop, shard, shards, updates, heard, world)
+        n = 0
+        for i in range(n_heard):
+            c, a, v = u_context[heard[i]], np.int64(u_attribute[heard[i]]), u_value[heard[i]]
+            heard[n] = heard[i]
+            if not (safe[c, a, 0] <= v and v <= safe[c, a, 1]):
+                n += 1
+                prefetch(head, c)
+        for i in range(-2 * AHEAD, n):
+            if i + 2 * AHEAD < n:
+                k = np.int64(head[u_context[heard[i + 2 * AHEAD]]])
+                prefetch(clauses.meta, max(0, k) * META_COLUMNS)
+            if i >= -AHEAD and i + AHEAD < n:
+                u = heard[i + AHEAD]
+                if head[u_context[u]] >= 0:
+                    _announce(ix, np.int64(head[u_context[u]]), np.int64(u_attribute[u]), world)
+            if i >= 0:
+                c, a = u_context[heard[i]], np.int64(u_attribute[heard[i]])
+                v = value[c, a]
+                if not (safe[c, a, 0] <= v and v <= safe[c, a, 1]):
+                    _moved(ix, c, a, v, world)
+    ix.count[UPDATES] += last - first
 
 
 @kernel
@@ -243,13 +256,13 @@ def replay(ix, shard, shards, runs, updates, skip, tracks, conditions, track_con
     doubts = np.empty(room + 64, np.int32)
     edges = np.empty(room + 64, np.uint64)
     owed = np.empty(64, np.int64)
+    heard = np.empty(TILE + 1, np.int64)
     slots = max(1, ix.slot_attribute.shape[0])
     scratch = _blocks.scratch_for(slots, ix.clause.shape[0])
     for i in range(runs.shape[0]):
         first, last = runs[i, 1], runs[i, 2]
         if runs[i, 0] == UPDATE:
-            _update(ix, first, last, shard, shards, updates, world)
-            ix.count[UPDATES] += last - first
+            _update(ix, first, last, shard, shards, updates, heard, world)
             continue
         for m in range(first, last):
             if skip[m]:

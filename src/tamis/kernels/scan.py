@@ -139,8 +139,9 @@ def _ends(p, c, own, world):
 
 
 @bare
-def announce(ix, place, a):
+def announce(ix, k, a, world):
     """Prefetch the bounds of an entry for context attribute ``a``, guessing that the slots follow the attributes."""
+    place = max(0, np.int64(world.clauses.meta[k, PLACE]))
     s = min(a, ix.slot_attribute.shape[0] - 1)
     for t in range(ix.slot_attribute.shape[0]):
         if ix.slot_attribute[t] == a:
