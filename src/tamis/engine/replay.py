@@ -34,7 +34,7 @@ if TYPE_CHECKING:
 _NO_UPDATES = (np.zeros(0, np.int64), np.zeros(0, np.int32), np.zeros(0), np.zeros(0, np.int16))
 _ONE_MESSAGE = np.array([[kernel.MESSAGE, 0, 1]])
 # Events times clauses below which one thread is done before another has woken up, later still on a busy machine.
-_WORTH_THREADS = 4_000
+WORTH_THREADS = 4_000
 _WRONG_EFFECT = "an effect has no value: an absent attribute, a division by zero, or NaN"
 
 
@@ -470,7 +470,7 @@ class Replay:
         if f.threads == 1:
             codes, ends, failures = shard(0)
             return _Result(codes, _counts(ends), failures)
-        if (n + len(segment.updates[0])) * room < _WORTH_THREADS:
+        if (n + len(segment.updates[0])) * room < WORTH_THREADS:
             parts = [shard(number) for number in range(f.threads)]
         else:
             if f._pool is None:
