@@ -78,7 +78,7 @@ class Progress:
         elif (now := time.monotonic()) - self._told >= EVERY:
             self._told, seconds = now, now - self._start
             rate = total.events / seconds
-            left = f"{(self._part.total - total.events) / rate / 60:,.0f} minutes left, " if rate else ""
+            left = f"{max(0, self._part.total - total.events) / rate / 60:,.0f} minutes left, " if rate else ""
             say(
                 self._console,
                 f"{self._part.name}: {total.events:,} of {self._part.total:,} {self._part.unit}, {rate:,.0f}/s, "
