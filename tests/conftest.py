@@ -47,5 +47,5 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
         return
     skip = pytest.mark.skip(reason="long random run: make soak")
     for item in items:
-        if "soak" in item.keywords:
+        if item.get_closest_marker("soak"):
             item.add_marker(skip)

@@ -13,6 +13,7 @@ from hypothesis.stateful import run_state_machine_as_test
 
 from contract import VOCABULARY, machine
 from tamis import Filter
+from tamis.engine import replay
 from tamis.errors import TamisError
 from tamis.reference import ReferenceFilter
 from tamis.testing import Mix, differences, random_log, random_tracks
@@ -23,6 +24,12 @@ FACTORIES: dict[str, Callable[..., Any]] = {
     "noindex": partial(Filter, strategy="noindex"),
     "threads": partial(Filter, threads=3),
 }
+
+
+@pytest.fixture(autouse=True)
+def threads_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Threads that really run at once, though the logs are too short to be worth them."""
+    monkeypatch.setattr(replay, "WORTH_THREADS", 0)
 
 
 def attempt(call: Callable[..., Any], arguments: dict[str, Any]) -> str | None:

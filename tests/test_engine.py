@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pyarrow as pa
 import pytest
 
 from tamis import EventError, EventLog, Filter, InvariantError, ProfileError, UsageError
@@ -191,3 +192,42 @@ def test_a_value_with_unbounded_slack_may_get_lost() -> None:
     for x in np.linspace(-10, 310, 400).tolist():
         assert engine.match({"x": x}) == oracle.match({"x": x})
         engine.check()
+
+
+@pytest.mark.parametrize("few", [True, False], ids=["few", "many"])
+@pytest.mark.parametrize(
+    ("kind", "raw"),
+    [
+        (pa.timestamp("s"), [253_402_300_799, 253_402_300_800, -62_135_596_800, -62_135_596_801, -(2**63), 2**63 - 1]),
+        (pa.timestamp("ms"), [253_402_300_799_999, 253_402_300_800_000, -62_135_596_800_001, -(2**63), 1]),
+        (pa.timestamp("us"), [253_402_300_799_999_999, 253_402_300_800_000_000, -(2**63), -1]),
+        (pa.timestamp("ns"), [-1, 999, 1_000, -1_000, -1_001, 2**63 - 1, -(2**63) + 1]),
+        (pa.timestamp("us", tz="+02:00"), [0, 1, -1]),
+        (pa.date32(), [0, -1, 2_932_896, 2_932_897, -719_162, -719_163, 2**31 - 1, -(2**31)]),
+        (pa.date64(), [0, 86_400_000, -86_400_000, 86_399_999, 1, -1]),
+    ],
+    ids=str,
+)
+def test_times_of_every_unit_up_to_the_ends_of_the_calendar(kind: pa.DataType, raw: list[int], few: bool) -> None:
+    """A column of few rows is read value by value, one of many at once; one value beyond the years spoils no other."""
+    texts = ("t < date '2024-01-01'", "t >= date '1970-01-01'", "t == date '1970-01-01'", "t > date '1969-12-31'")
+    copies = 1 if few else 20
+    for values in ([*raw, None], *([value, None] for value in raw)):
+        f, reference = Filter(), ReferenceFilter()
+        for either in (f, reference):
+            for text in texts:
+                either.subscribe(text, text)
+        width = pa.int32() if kind == pa.date32() else pa.int64()
+        column = pa.array(values * copies, width).view(kind)
+        assert not differences(f, reference, EventLog.of_messages({"t": column})), values
+
+
+def test_a_list_with_a_time_beyond_the_calendar_is_rejected_alone() -> None:
+    column = pa.array([[0], [2**62], None], pa.list_(pa.timestamp("s")))
+    f, reference = Filter(), ReferenceFilter()
+    for either in (f, reference):
+        either.subscribe("epoch", "date '1970-01-01' in times")
+    assert not differences(f, reference, EventLog.of_messages({"times": column}))
+    found = f.match_many({"times": column})
+    assert found.by_message() == {0: ["epoch"]}
+    assert [(one.kind, one.row) for one in found.rejected] == [("message", 1)]

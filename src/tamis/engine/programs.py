@@ -175,7 +175,7 @@ class Programs:
             number = values.pattern(how, str(pattern.value))
             index = self.store.pool(float(number))
             if isinstance(value, t.Literal):
-                values.judge([number], np.array([int(self.literal(value)[0])]))
+                values.judge({number}, np.array([int(self.literal(value)[0])]))
         else:
             assert isinstance(pattern, t.Parameter)
             index, number = self.constant(t.Function("pattern", (t.Literal(how), pattern))), -1

@@ -25,7 +25,7 @@ from tamis.model.tables import Table, to_list
 from tamis.model.values import TEXT, normalise
 
 from . import notice
-from .encode import column_kind, encode_column
+from .encode import FEW, column_kind, encode_column
 from .values import Mark
 
 if TYPE_CHECKING:
@@ -33,6 +33,8 @@ if TYPE_CHECKING:
 
 _NO_UPDATES = (np.zeros(0, np.int64), np.zeros(0, np.int32), np.zeros(0), np.zeros(0, np.int16))
 _ONE_MESSAGE = np.array([[kernel.MESSAGE, 0, 1]])
+# Events times clauses below which one thread is done before another has woken up, later still on a busy machine.
+WORTH_THREADS = 4_000
 _WRONG_EFFECT = "an effect has no value: an absent attribute, a division by zero, or NaN"
 
 
@@ -317,7 +319,7 @@ class Replay:
         n = len(updates.value)
         contexts = self._update_contexts(updates, wrong)
         names = updates.attribute.dictionary.to_pylist()
-        codes = np.asarray(updates.attribute.indices.fill_null(len(names)))
+        codes = _indices(updates.attribute)
         lut = np.full(len(names) + 1, -1, np.int32)
         bad_names = [len(names)]
         for j, attribute in enumerate(names):
@@ -373,13 +375,16 @@ class Replay:
                 codes = np.where(bad, 0, codes)
             return np.ascontiguousarray(codes, np.int64)
         names = updates.context.dictionary
-        indices = np.asarray(updates.context.indices.fill_null(len(names)))
+        indices = _indices(updates.context)
         known = np.zeros(len(names) + 1, np.int64)
         # Only names that occur in this part of the log become contexts.
         used = np.unique(indices)
         missing = used[used == len(names)]
         used = used[used < len(names)]
-        known[used] = f._contexts.names.intern_many(names.take(pa.array(used)).cast(pa.large_string()))
+        if len(used) <= FEW:
+            known[used] = [f._contexts.names.intern(names[j].as_py()) for j in used.tolist()]
+        else:
+            known[used] = f._contexts.names.intern_many(names.take(pa.array(used)).cast(pa.large_string()))
         if len(missing):
             for i in np.nonzero(indices == len(names))[0].tolist():
                 wrong[i] = "context: expected a name, or an index from context_index(), got None"
@@ -426,7 +431,7 @@ class Replay:
 
     def _stores_codes(self) -> bool:
         f = self._filter
-        return bool(f._tracks) or any(shape.stores_codes for shape in f._subscriptions.shapes)
+        return bool(f._tracks) or f._subscriptions.stores_codes
 
     def _forget(self, mark: Mark) -> None:
         """Take back the texts and lists of messages, unless contexts may hold them now."""
@@ -465,9 +470,12 @@ class Replay:
         if f.threads == 1:
             codes, ends, failures = shard(0)
             return _Result(codes, _counts(ends), failures)
-        if f._pool is None:
-            f._pool = ThreadPoolExecutor(f.threads)
-        parts = list(f._pool.map(shard, range(f.threads)))
+        if (n + len(segment.updates[0])) * room < WORTH_THREADS:
+            parts = [shard(number) for number in range(f.threads)]
+        else:
+            if f._pool is None:
+                f._pool = ThreadPoolExecutor(f.threads)
+            parts = list(f._pool.map(shard, range(f.threads)))
         counts = [_counts(ends) for _, ends, _ in parts]
         message = np.concatenate([np.repeat(np.arange(n), count) for count in counts])
         codes = np.concatenate([codes for codes, _, _ in parts])
@@ -523,6 +531,12 @@ def _sliced_updates(updates: UpdateTable | None, first: int, last: int) -> Updat
     return UpdateTable(
         updates.context[first:last], updates.attribute[first:last], updates.value[first:last], updates.rows[first:last]
     )
+
+
+def _indices(column: Any) -> NDArray[Any]:
+    """The codes of a dictionary array; null is the number behind the last."""
+    indices = column.indices
+    return np.asarray(indices.fill_null(len(column.dictionary)) if indices.null_count else indices)
 
 
 def _position(runs: NDArray[np.int64], kind: int, i: int, at: int) -> tuple[int, int]:

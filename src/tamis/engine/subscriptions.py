@@ -61,6 +61,7 @@ class Subscriptions:
     def __init__(self, schema: Schema, compiler: Compiler, contexts: ContextStore, profiles: ProfileStore) -> None:
         self._schema, self._compiler, self._contexts, self._profiles = schema, compiler, contexts, profiles
         self.shapes: list[Shape] = []
+        self.stores_codes = False  # whether an effect of any shape may put a text or list of a message into a context
         self._shared_effects: list[int] = []
         self._needs_context: list[bool] = []
         self._plain: list[bool] = []
@@ -228,6 +229,7 @@ class Subscriptions:
 
     def _append(self, shape: Shape, uses_context: bool, plain: bool, shared_effects: int) -> None:
         self.shapes.append(shape)
+        self.stores_codes = self.stores_codes or shape.stores_codes
         self._needs_context.append(uses_context)
         self._plain.append(plain)
         self._shared_effects.append(shared_effects)

@@ -114,18 +114,19 @@ class ValueStore:
         """The number of a pattern; ``how`` is like, matches or startswith."""
         return self._patterns.setdefault((how, text), len(self._patterns))
 
-    def judge(self, patterns: Iterable[int], texts: NDArray[np.int64]) -> None:
+    def judge(self, patterns: set[int], texts: NDArray[np.int64]) -> None:
         """Make the verdicts of patterns on texts (by code) known to the kernels."""
-        known = list(self._patterns)
-        for code in np.unique(texts):
-            text = self.texts[int(code)]
-            done = self._judged.setdefault(int(code), set())
-            for pattern in patterns:
-                if pattern in done:
-                    continue
-                done.add(pattern)
+        known: list[tuple[str, str]] = []
+        for code in set(texts.tolist()):
+            done = self._judged.setdefault(code, set())
+            if patterns <= done:
+                continue
+            known = known or list(self._patterns)
+            text = self.texts[code]
+            for pattern in patterns - done:
                 if _searcher(*known[pattern]).search(text) is not None:
-                    self._add_verdict(pattern, int(code))
+                    self._add_verdict(pattern, code)
+            done |= patterns
 
     def _add_verdict(self, pattern: int, text: int) -> None:
         self._true.append((pattern, text))

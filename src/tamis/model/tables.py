@@ -142,7 +142,8 @@ def _value(column: Column, i: int) -> Any:
     try:
         return column[i].as_py()
     except (OverflowError, ValueError):
-        return Unreadable(f"{column.type} {column[i].cast(pa.int64()).as_py()}")
+        raw = getattr(column[i], "value", None)
+        return Unreadable(f"{column.type} {raw if isinstance(raw, int) else 'with a time out of range'}")
 
 
 def _take(column: Column, order: Order) -> Column:
