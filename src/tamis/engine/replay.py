@@ -321,19 +321,21 @@ class Replay:
         names = updates.attribute.dictionary.to_pylist()
         codes = _indices(updates.attribute)
         lut = np.full(len(names) + 1, -1, np.int32)
-        bad_names = [len(names)]
         for j, attribute in enumerate(names):
             if isinstance(attribute, str) and attribute:
                 lut[j] = f._compiler.context_attributes[attribute]
-            else:
-                bad_names.append(j)
-        attributes = lut[codes]
-        for i in np.nonzero(attributes < 0)[0].tolist():
-            wrong.setdefault(i, "update: expected the name of an attribute, got None")
-        used = np.unique(codes)
-        kinds = {j: f._schema.kind(context_name(names[j])) for j in used.tolist() if lut[j] >= 0}
+        # Often the names come in the order of the columns: then the codes are the columns.
+        regular = not updates.attribute.null_count and np.array_equal(lut[:-1], np.arange(len(names)))
+        attributes = codes.astype(np.int32) if regular else lut[codes]
+        if not regular:
+            for i in np.nonzero(attributes < 0)[0].tolist():
+                wrong.setdefault(i, "update: expected the name of an attribute, got None")
+        kinds = {j: f._schema.kind(context_name(names[j])) for j in np.nonzero(lut >= 0)[0].tolist()}
         column = updates.value
         given = None if isinstance(column, list) else column_kind(column.type)
+        if any(kind is not given for kind in kinds.values()):
+            occur = set(_used(codes, len(names)).tolist())
+            kinds = {j: kind for j, kind in kinds.items() if j in occur}
         if given is not None and all(kind is given for kind in kinds.values()):
             some = next((names[j] for j in kinds), None)
             coded = encode_column(context_name(some), column, f._schema, f._values, "") if some else None
@@ -378,14 +380,12 @@ class Replay:
         indices = _indices(updates.context)
         known = np.zeros(len(names) + 1, np.int64)
         # Only names that occur in this part of the log become contexts.
-        used = np.unique(indices)
-        missing = used[used == len(names)]
-        used = used[used < len(names)]
+        used = _used(indices, len(names))
         if len(used) <= FEW:
             known[used] = [f._contexts.names.intern(names[j].as_py()) for j in used.tolist()]
         else:
             known[used] = f._contexts.names.intern_many(names.take(pa.array(used)).cast(pa.large_string()))
-        if len(missing):
+        if updates.context.null_count:
             for i in np.nonzero(indices == len(names))[0].tolist():
                 wrong[i] = "context: expected a name, or an index from context_index(), got None"
         found: NDArray[np.int64] = known[indices]
@@ -537,6 +537,13 @@ def _indices(column: Any) -> NDArray[Any]:
     """The codes of a dictionary array; null is the number behind the last."""
     indices = column.indices
     return np.asarray(indices.fill_null(len(column.dictionary)) if indices.null_count else indices)
+
+
+def _used(codes: NDArray[Any], size: int) -> NDArray[np.int64]:
+    """Which of the codes 0 to size - 1 occur, in order."""
+    occurs = np.zeros(size + 1, np.bool_)
+    occurs[codes] = True
+    return np.nonzero(occurs[:size])[0]
 
 
 def _position(runs: NDArray[np.int64], kind: int, i: int, at: int) -> tuple[int, int]:

@@ -230,7 +230,7 @@ def _recompute(ix, k, p, b, ch, t, world):
 # message meets, an entry that moves to another chunk.
 HEARING, ESCALATION, MEETING, MOVE = 0.8, 7.0, 8.0, 20.0
 KEPT = 0.7  # what is as it is counts as cheaper by this factor: a change of mind costs a deescalation of every chunk
-SAMPLE = 256  # one update in so many, and one message in MESSAGE_SAMPLE, are looked at closely
+SAMPLE = 256  # one update in so many (fewer in a long run), one message in MESSAGE_SAMPLE, are looked at closely
 MESSAGE_SAMPLE = 8
 # Columns of Blocks.seen, per slot: updates, sum of squared steps, doubts, entries found, sum of their lines' margins.
 # In the row behind the slots: messages, updates, chunks met.
@@ -241,12 +241,12 @@ MEMORY = 512.0  # messages after which what was seen counts half
 
 
 @bare
-def observe(ix, c, a, v, old, world):
-    """Take note of one update in ``SAMPLE``: which slots it moves, and how far."""
+def observe(ix, c, a, v, old, weight, world):
+    """Take note of an update that stands for ``weight`` of them: which slots it moves, and how far."""
     slots = ix.slot_attribute.shape[0]
     pred, row = world.templates.predicate, world.templates.row
     seen = ix.seen
-    seen[slots, 1] += SAMPLE
+    seen[slots, 1] += weight
     k = np.int64(world.contexts.head[c])
     step = v - old
     if k >= 0 and math.isfinite(step):
@@ -254,8 +254,8 @@ def observe(ix, c, a, v, old, world):
         for p in range(row[r, FIRST_PREDICATE], row[r, FIRST_PREDICATE] + row[r, PREDICATES]):
             s = ix.attribute_slot[pred[p, ATTRIBUTE]]
             if s >= 0 and moves(pred, p, a):
-                seen[s, MOVED] += SAMPLE
-                seen[s, SQUARES] += SAMPLE * step * step
+                seen[s, MOVED] += weight
+                seen[s, SQUARES] += weight * step * step
     ix.count[SAMPLES] += 1
     if ix.count[SAMPLES] & 127 == 0:
         adapt(ix)

@@ -56,7 +56,7 @@ def _escalate(ix, k, a, v, world):
     """``escalate`` of the index."""
 
 
-def _observe(ix, c, a, v, old, world):
+def _observe(ix, c, a, v, old, weight, world):
     """``observe`` of the index."""
 
 
@@ -91,9 +91,9 @@ def _escalate_of(ix, k, a, v, world):
 
 
 @overload(_observe, jit_options=BARE)
-def _observe_of(ix, c, a, v, old, world):
+def _observe_of(ix, c, a, v, old, weight, world):
     observe = _kernels_of(ix).observe
-    return lambda ix, c, a, v, old, world: observe(ix, c, a, v, old, world)
+    return lambda ix, c, a, v, old, weight, world: observe(ix, c, a, v, old, weight, world)
 
 
 @overload(_deescalate, jit_options=BARE)
@@ -198,14 +198,15 @@ def _update(ix, first, last, shard, shards, updates, heard, world):
     u_context, u_attribute, u_value, _ = updates
     contexts, clauses = world.contexts, world.clauses
     value, safe, head = contexts.value, contexts.safe, contexts.head
+    step = max(SAMPLE, (last - first) >> 10)
     sample = first + (-ix.count[UPDATES] & (SAMPLE - 1))
     for start in range(first, last, TILE):
         stop = min(last, start + TILE)
         if start <= sample and sample < stop:
             if u_attribute[sample] >= 0 and u_context[sample] % shards == shard:
                 c, a = u_context[sample], np.int64(u_attribute[sample])
-                _observe(ix, c, a, u_value[sample], value[c, a], world)
-            sample += SAMPLE
+                _observe(ix, c, a, u_value[sample], value[c, a], step, world)
+            sample += step
         n_heard = _hear(ix, start, stop, shard, shards, updates, heard, world)
         n = 0
         for i in range(n_heard):

@@ -189,7 +189,7 @@ def escalate(ix, k, a, v, world):
 
 
 @bare
-def observe(ix, c, a, v, old, world):
+def observe(ix, c, a, v, old, weight, world):
     """Nothing to adapt."""
 
 
