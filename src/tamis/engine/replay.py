@@ -124,19 +124,13 @@ class Replay:
         found: list[NDArray[np.int32]] = []
         counts = np.zeros(0 if log.messages is None else log.messages.num_rows, np.int64)
         rejected: list[tuple[int, int, str, int, str]] = []
-        runs, at = log.runs, 0
-        while at < len(runs):
-            kind, first, last = (int(x) for x in runs[at])
+        for at, stop in log.segments():
+            kind, first, last = log.runs[at].tolist()
             if kind in (MESSAGE, UPDATE):
-                stop = at
-                while stop < len(runs) and runs[stop, 0] in (MESSAGE, UPDATE):
-                    stop += 1
                 self._run_segment(log, at, stop, found, counts, rejected)
-                at = stop
                 continue
             for i in range(first, last):
                 self._subscription(log, kind, i, at, rejected)
-            at += 1
         f._counts["rejected"] += sum(1 for entry in rejected if entry[2] != "effect")
         codes = np.concatenate(found) if found else np.zeros(0, np.int32)
         f._counts["matches"] += len(codes)

@@ -117,19 +117,13 @@ class Shard:
         codes: list[NDArray[np.int32]] = []
         rank: list[NDArray[np.int64]] = []
         rejected: list[tuple[str, int, str]] = []
-        runs, at = log.runs, 0
-        while at < len(runs):
-            kind, first, last = (int(x) for x in runs[at])
+        for at, stop in log.segments():
+            kind, first, last = log.runs[at].tolist()
             if kind in (MESSAGE, UPDATE):
-                stop = at
-                while stop < len(runs) and runs[stop, 0] in (MESSAGE, UPDATE):
-                    stop += 1
                 self._segment(_part(log, at, stop), foreign, messages, codes, rank, rejected)
-                at = stop
                 continue
             for i in range(first, last):
                 self._subscription(log, kind, i, ranks, rejected)
-            at += 1
         all_codes = _joined(codes, np.int32)
         ids = self.filter._profiles.ids.take(all_codes)
         return Found(_joined(messages, np.int64), ids, _joined(rank, np.int64), rejected)

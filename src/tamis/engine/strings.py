@@ -20,7 +20,7 @@ _INTEGER = b"\xff"
 class StringTable:
     """Strings and (for ids) integers, each with a code that never changes. Find and intern are O(length)."""
 
-    __slots__ = ("_recent", "_slots", "count", "heap", "start")
+    __slots__ = ("_known", "_numbers", "_recent", "_slots", "count", "heap", "start")
 
     def __init__(self) -> None:
         self.heap = np.zeros(64, np.uint8)
@@ -28,6 +28,9 @@ class StringTable:
         self._slots = np.full(16, -1, np.int32)
         self.count = 0
         self._recent: dict[str | int, int] = {}
+        # The integers again, by code, as long as there is nothing else: matches are turned into ids by the million.
+        self._numbers: NDArray[np.int64] | None = np.zeros(8, np.int64)
+        self._known = 0
 
     def __len__(self) -> int:
         return self.count
@@ -71,6 +74,7 @@ class StringTable:
         if keep < self.count:
             kernel.forget(self.heap, self.start, self._slots, self.count, keep)
             self.count = keep
+            self._known = min(self._known, keep)
             self._recent.clear()
 
     def __getitem__(self, code: int) -> str | int:
@@ -78,13 +82,11 @@ class StringTable:
 
     def take(self, codes: NDArray[np.int32]) -> pa.Array | list[Any]:
         """The strings of many codes: an Arrow text array, or a list where integers are among them."""
+        if (numbers := self._integers()) is not None:
+            return pa.array(numbers[codes])
         used, inverse = np.unique(codes, return_inverse=True) if len(codes) > 4 * self.count else (codes, None)
         starts = self.start[used]
         if len(used) and np.any(self.heap[np.minimum(starts, len(self.heap) - 1)] == 255):
-            if np.all(self.heap[np.minimum(starts, len(self.heap) - 1)] == 255):
-                raw = self.heap[starts[:, None] + np.arange(1, 9)]
-                integers = pa.array(np.ascontiguousarray(raw).view(">i8").reshape(-1).astype(np.int64))
-                return integers if inverse is None else integers.take(pa.array(inverse))
             values: list[Any] = [self[int(code)] for code in used]
             return values if inverse is None else [values[i] for i in inverse]
         lengths = self.start[used + 1] - starts
@@ -94,6 +96,19 @@ class StringTable:
         kernel.gather(self.heap, starts, offsets, data)
         texts = pa.LargeStringArray.from_buffers(len(used), pa.py_buffer(offsets), pa.py_buffer(data))
         return texts if inverse is None else texts.take(pa.array(inverse))
+
+    def _integers(self) -> NDArray[np.int64] | None:
+        """All integers by code; None as soon as a string is among them. Amortised O(1) per code."""
+        if self._numbers is not None and self._known < self.count:
+            starts = self.start[self._known : self.count + 1]
+            if np.any(np.diff(starts) != 9) or np.any(self.heap[starts[:-1]] != 255):
+                self._numbers = None
+                return None
+            raw = self.heap[starts[0] : starts[-1]].reshape(-1, 9)[:, 1:]
+            self._numbers = with_room(self._numbers, self.count)
+            self._numbers[self._known : self.count] = np.ascontiguousarray(raw).view(">i8").reshape(-1)
+            self._known = self.count
+        return self._numbers
 
     def arrays(self) -> dict[str, NDArray[Any]]:
         return {"heap": self.heap, "start": self.start[: self.count + 1], "slots": self._slots}

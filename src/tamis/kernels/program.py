@@ -2,7 +2,7 @@
 
 A program is a run of instructions ``(operation, a, b)``. Expression operations push; test operations pop and end the
 program with *false* when they fail, so a program is a conjunction. Absent values and NaN make every test fail but
-``HAS*``. The compiler in :mod:`tamis.engine.compile` guarantees the depth and the kinds of the operands.
+``HAS*``. The compiler in :mod:`tamis.engine.programs` guarantees the depth and the kinds of the operands.
 """
 
 from __future__ import annotations

@@ -163,6 +163,16 @@ class EventLog:
             raise UsageError("this log has no messages")
         return self.messages.column(name)
 
+    def segments(self) -> Iterator[tuple[int, int]]:
+        """The runs in stretches (first, behind the last): messages and updates together, other runs one by one."""
+        at, end = 0, len(self.runs)
+        for other in (*np.nonzero(~np.isin(self.runs[:, 0], (MESSAGE, UPDATE)))[0].tolist(), end):
+            if at < other:
+                yield at, other
+            if other < end:
+                yield other, other + 1
+            at = other + 1
+
     def events(self) -> Iterator[Event]:
         """The events one by one as plain Python values, with their sorted position.
 
