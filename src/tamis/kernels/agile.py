@@ -30,6 +30,7 @@ from .bundles import (
     N_ENTRIES,
     PLACE,
     PREDICATES,
+    PROBES,
     TEMPLATE,
     TRAITS,
 )
@@ -42,10 +43,14 @@ from .cells import (
     LEAF,
     LINE,
     MOVES,
+    N_BLOCKS,
     ONE,
     OPEN,
+    OPEN_HIGH,
+    OPEN_LOW,
     SAMPLES,
     TAKEN,
+    cell,
     cells_of,
     fit,
     global_cell,
@@ -62,7 +67,7 @@ from .cells import (
 from .cluster import best_chunk, has_room, home_of, put, remove, shift, want_cells
 from .jit import bare
 from .postfilter import constant, interval, satisfiable
-from .simd import lowest_bit, prefetch
+from .simd import count_bits, covers, lowest_bit, prefetch
 
 
 @bare
@@ -229,6 +234,7 @@ def _recompute(ix, k, p, b, ch, t, world):
 # Costs in postfilter tests (about 30 ns): an update of a watched value, one that leaves its safe range, a chunk that a
 # message meets, an entry that moves to another chunk.
 HEARING, ESCALATION, MEETING, MOVE = 0.8, 7.0, 8.0, 20.0
+PATIENCE = 4.0  # updates per entry without a message after which none is expected
 KEPT = 0.7  # what is as it is counts as cheaper by this factor: a change of mind costs a deescalation of every chunk
 SAMPLE = 256  # one update in so many (fewer in a long run), one message in MESSAGE_SAMPLE, are looked at closely
 MESSAGE_SAMPLE = 8
@@ -237,6 +243,8 @@ MESSAGE_SAMPLE = 8
 MOVED, SQUARES, DOUBTED, FOUND, MARGINS = range(5)
 CHUNKS_SEEN = 2
 SEEN = 5
+LEARNING = 0.02  # weight of one message in what is known of the selectivity of slots
+UNBOUNDED = 200  # margin of a line, in cells, from which on it lets everything through
 MEMORY = 512.0  # messages after which what was seen counts half
 
 
@@ -262,6 +270,26 @@ def observe(ix, c, a, v, old, weight, world):
 
 
 @bare
+def learn_passing(ix, m, world):
+    """Let a message say how many entries each slot lets through, by a chunk chosen at random."""
+    slots = ix.slot_attribute.shape[0]
+    chunk = (ix.count[PROBES] * 40503 >> 3) % (ix.count[N_BLOCKS] * CHUNKS)
+    b = chunk >> 5
+    is_open = ix.masks[chunk, OPEN]
+    if is_open == 0:
+        return
+    for s in range(slots):
+        x = world.messages.value[m, ix.slot_attribute[s]]
+        if math.isnan(x) or ix.margin[chunk * slots + s] >= UNBOUNDED:
+            continue
+        # Beyond the cells of the block only open ends pass: its box keeps other messages away.
+        q = cell(x, ix.base[b, s], ix.scale[b, s])
+        q = OPEN_LOW if q == 1 else OPEN_HIGH if q == 253 else q
+        passed = count_bits(covers(ix.lines, (chunk * slots + s) * LINE, q, q) & is_open) / count_bits(is_open)
+        ix.passing[s] += LEARNING * (max(passed, 1e-3) - ix.passing[s])
+
+
+@bare
 def _best_slack(ix, s, updates, square, doubts, base):
     """The slack of slot ``s`` that would have cost least, and that cost.
 
@@ -277,6 +305,11 @@ def _best_slack(ix, s, updates, square, doubts, base):
         if price < cost:
             best, cost = x, price
         x = 0.5 * x if i < 10 else 0.0
+    x = ix.scratch[1, s]
+    if x < np.inf:
+        price = updates * (HEARING + ESCALATION / (1.0 + x * x / square)) + doubts * (base + 2.0 * x / grain)
+        if KEPT * price < cost:
+            return x, price
     return best, cost
 
 
@@ -290,13 +323,22 @@ def adapt(ix):
     """
     slots = ix.slot_attribute.shape[0]
     seen, slack = ix.seen, ix.slack
-    total, found = 0.0, 0.0
+    if seen[slots, 0] == 0.0 and seen[slots, 1] < PATIENCE * ix.count[N_ENTRIES]:
+        return
+    total = 0.0
     before = 0
     while before < slots and not (slack[before] == np.inf and seen[before, MOVED] > 0.0):
         before += 1
+    widths = ix.scratch[0]
+    found = seen[0, FOUND]
+    for s in range(slots):
+        # What was found, and passed, includes what the slack of today lets through.
+        passed = ix.passing[s] * _domain(ix, s)
+        ix.scratch[1, s] = slack[s]
+        widths[s] = max(passed - 2.0 * slack[s], 0.2 * passed) if slack[s] < np.inf else passed
+        found *= widths[s] / passed
     for s in range(slots):
         updates = seen[s, MOVED]
-        found = max(found, seen[s, FOUND])
         if updates == 0.0:
             slack[s] = 0.0 if seen[slots, 0] > 0.0 else slack[s]
             ix.leash[s] = np.inf
@@ -309,7 +351,9 @@ def adapt(ix):
     # Slots are in the order of their selectivity.
     unbounded, cost, doubts = slots, total * (KEPT if before == slots else 1.0), 0.0
     for first in range(slots - 1, -1, -1):
-        if seen[first, MARGINS] < 200.0 * seen[first, FOUND]:
+        if seen[slots, 0] > 0.0 and ix.plot[first] <= 0.5 * _domain(ix, first):
+            break  # what the blocks are sorted by is never let go while there are messages
+        if seen[first, MARGINS] < UNBOUNDED * seen[first, FOUND]:
             found /= ix.passing[first]
         if seen[first, MOVED] == 0.0:
             continue
@@ -332,10 +376,10 @@ def adapt(ix):
 
 @bare
 def _slack_in_doubt(ix, s, found):
-    """The best slack of slot ``s``, and its cost, when all that is found is in doubt anyway."""
+    """The best slack of slot ``s``, and its cost, when all that is found is in doubt anyway; widths in ``scratch``."""
     updates = ix.seen[s, MOVED]
     square = ix.seen[s, SQUARES] / updates + 1e-300
-    return _best_slack(ix, s, updates, square, found * ix.grain[s] / (ix.passing[s] * _domain(ix, s)), 0.0)
+    return _best_slack(ix, s, updates, square, found * ix.grain[s] / ix.scratch[0, s], 0.0)
 
 
 @bare

@@ -49,6 +49,7 @@ from .agile import (
     announce,
     deescalate,
     escalate,
+    learn_passing,
     observe,
 )
 from .bundles import (
@@ -403,6 +404,7 @@ def probe(ix, m, world, hits, special, doubts, edges, owed, scratch):
     if sampled:
         ix.seen[slots, 0] += MESSAGE_SAMPLE
         ix.seen[slots, CHUNKS_SEEN] += MESSAGE_SAMPLE * chunks_met
+        learn_passing(ix, m, world)
         if ix.count[PROBES] % (8 * MESSAGE_SAMPLE) == 0:
             adapt(ix)
     n, n_special = _postfilter(ix, m, n_doubts, doubts, edges, hits, n, special, world)
