@@ -132,9 +132,11 @@ class BlocksIndex:
             if kernel.build(self.bundle, ids, world):
                 break
             room *= 2
-        width = self.bundle.width[: self.bundle.count[kernel.N_BLOCKS]]
-        self.bundle.grain[:] = np.median(width, axis=0)
-        self.bundle.plot[:] = np.median(width * kernel.plot_cells(self.bundle), axis=0)
+        used = int(self.bundle.count[kernel.N_BLOCKS])
+        self.bundle.grain[:] = np.median(self.bundle.width[:used], axis=0)
+        ends = self.bundle.plots.reshape(-1, len(slots), 2, kernel.CHUNKS)[:used].astype(np.float64)
+        cells = np.maximum(0.0, ends[:, :, 1] - ends[:, :, 0]).mean(axis=2)
+        self.bundle.plot[:] = np.median(self.bundle.width[:used] * cells, axis=0)
         self.bundle.count[PROBES : kernel.N_BLOCKS] = counts[PROBES : kernel.N_BLOCKS]
         self._built = len(ids)
         self._shut = int(np.count_nonzero(world.clauses.meta[ids, FLAGS] & CLOSED))

@@ -232,8 +232,8 @@ def _recompute(ix, k, p, b, ch, t, world):
 # -- how much slack: paper 000's policy question, answered by weighing what both sides cost -------------------------
 
 # Costs in postfilter tests (about 30 ns): an update of a watched value, one that leaves its safe range, a chunk that a
-# message meets, an entry that moves to another chunk.
-HEARING, ESCALATION, MEETING, MOVE = 0.8, 7.0, 8.0, 20.0
+# message meets, an entry that moves to another chunk, a test of an entry that is in doubt on several slots.
+HEARING, ESCALATION, MEETING, MOVE, IN_DOUBT = 0.8, 7.0, 8.0, 20.0, 2.5
 PATIENCE = 4.0  # updates per entry without a message after which none is expected
 KEPT = 0.7  # what is as it is counts as cheaper by this factor: a change of mind costs a deescalation of every chunk
 SAMPLE = 256  # one update in so many (fewer in a long run), one message in MESSAGE_SAMPLE, are looked at closely
@@ -300,6 +300,9 @@ def _best_slack(ix, s, updates, square, doubts, base):
     grain = ix.grain[s]
     best, cost = 0.0, np.inf
     x = 126.0 * grain
+    if ix.plot[s] <= 0.5 * _domain(ix, s):
+        # What the blocks are sorted by stays narrow: beyond this, chunks would be met for nothing.
+        x = min(x, 0.25 * ix.passing[s] * _domain(ix, s))
     for i in range(12):
         price = updates * (HEARING + ESCALATION / (1.0 + x * x / square)) + doubts * (base + 2.0 * x / grain)
         if price < cost:
@@ -332,10 +335,11 @@ def adapt(ix):
     widths = ix.scratch[0]
     found = seen[0, FOUND]
     for s in range(slots):
-        # What was found, and passed, includes what the slack of today lets through.
+        # What was found, and passed, includes what slack lets through.
         passed = ix.passing[s] * _domain(ix, s)
+        extra = seen[s, MARGINS] / max(1.0, seen[s, FOUND]) * ix.grain[s]
         ix.scratch[1, s] = slack[s]
-        widths[s] = max(passed - 2.0 * slack[s], 0.2 * passed) if slack[s] < np.inf else passed
+        widths[s] = max(passed - extra, 0.5 * passed) if slack[s] < np.inf else passed
         found *= widths[s] / passed
     for s in range(slots):
         updates = seen[s, MOVED]
@@ -357,7 +361,7 @@ def adapt(ix):
             found /= ix.passing[first]
         if seen[first, MOVED] == 0.0:
             continue
-        price = found
+        price = IN_DOUBT * found
         for s in range(first):
             if seen[s, MOVED] > 0.0:
                 price += _slack_in_doubt(ix, s, found)[1]
@@ -379,7 +383,7 @@ def _slack_in_doubt(ix, s, found):
     """The best slack of slot ``s``, and its cost, when all that is found is in doubt anyway; widths in ``scratch``."""
     updates = ix.seen[s, MOVED]
     square = ix.seen[s, SQUARES] / updates + 1e-300
-    return _best_slack(ix, s, updates, square, found * ix.grain[s] / ix.scratch[0, s], 0.0)
+    return _best_slack(ix, s, updates, square, IN_DOUBT * found * ix.grain[s] / ix.scratch[0, s], 0.0)
 
 
 @bare

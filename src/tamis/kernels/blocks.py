@@ -102,7 +102,7 @@ from .cells import (
     global_cell,
     routed,
 )
-from .cluster import build, insert, needs_slots, plot_cells, remove
+from .cluster import build, insert, needs_slots, remove
 from .jit import bare, kernel
 from .postfilter import holds, interval, predicate_holds, satisfiable
 from .simd import count_bits, covers, covers_strictly, lowest_bit, prefetch
@@ -132,7 +132,6 @@ __all__ = [
     "insert",
     "needs_slots",
     "observe",
-    "plot_cells",
     "probe",
     "remove",
 ]

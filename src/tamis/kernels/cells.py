@@ -59,7 +59,7 @@ N_BLOCKS, N_NODES, SAMPLES = COMMON_COUNTS + 5, COMMON_COUNTS + 6, COMMON_COUNTS
 COUNTS = 16
 
 OPEN_LOW, OPEN_HIGH, ANY_HIGH, ABSENT_CELL = np.uint8(0), np.uint8(254), np.uint8(255), np.uint8(255)
-DEBT = 512  # postfilter tests that cost as much as one deescalation (about 15 microseconds)
+DEBT = 2048  # postfilter tests that cost as much as one deescalation (about 60 microseconds)
 VAIN = 2  # and as one scan of a chunk in vain
 CLEAN = -1  # debt of a chunk that a deescalation could not improve
 FULL = np.uint32(0xFFFFFFFF)

@@ -337,23 +337,6 @@ def has_room(ix, b):
     return False
 
 
-@kernel
-def plot_cells(ix):
-    """The mean width of the plots of each block [block, slot], in cells."""
-    slots = ix.slot_attribute.shape[0]
-    cells = np.zeros((ix.count[N_BLOCKS], slots))
-    for b in range(ix.count[N_BLOCKS]):
-        for s in range(slots):
-            at = (b * slots + s) * LINE
-            chunks = 0
-            for ch in range(CHUNKS):
-                if ix.plots[at + ch] <= ix.plots[at + CHUNKS + ch]:
-                    cells[b, s] += np.float64(ix.plots[at + CHUNKS + ch]) - np.float64(ix.plots[at + ch])
-                    chunks += 1
-            cells[b, s] /= max(1, chunks)
-    return cells
-
-
 @bare
 def shift(ix, k, b, ch, t, to):
     """Carry an entry to a free place of chunk ``to`` of the same block; its cells, and so its safe ranges, stay."""
