@@ -3,7 +3,8 @@
 Packs come in, are put into one order with the events that waited, replayed on the shard, and one wide row goes out:
 matches, rejected events and figures as arrays. Guarantees the law of exactness for what it replays; an event waits
 until every other source, and every partition of a partitioned one, has passed its place or has been silent for
-``wait``, and one that comes later than events after it is replayed on arrival and counted. Refuses to know sinks and sources.
+``wait``, and one that comes later than events after it is replayed on arrival and counted. Refuses to know sinks and
+sources.
 """
 
 from __future__ import annotations

@@ -1,9 +1,10 @@
 """Routing: rows of a partition into one pack per shard.
 
 A pack is one wide row: the messages, updates, subscribes and unsubscribes of a partition as Arrow streams, and how far
-the source, or each of its partitions, has come. Messages, subscribes and unsubscribes go to every shard; an update goes to the shard of its
-context, and the first update of every kind of value of an attribute goes to all, so that every shard fixes the same
-kinds. Every shard gets a pack of every partition, an empty one if need be: all know how far every source is.
+the source, or each of its partitions, has come. Messages, subscribes and unsubscribes go to every shard; an update
+goes to the shard of its context, and the first update of every kind of value of an attribute goes to all, so that
+every shard fixes the same kinds. Every shard gets a pack of every partition, an empty one if need be: all know how far
+every source is.
 
 Guarantees that nothing is lost: what cannot be an event at all is in ``wrong``, which goes to shard 0. Refuses to know
 sessions and state: this is Arrow in, Arrow out, and runs inside ``mapInArrow``.

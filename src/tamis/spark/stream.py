@@ -170,9 +170,9 @@ def match_stream(
 
     ``message_id`` names the columns that identify a message in the output (default: the order column), ``track`` holds
     arguments of ``Filter.track``, ``schema`` kinds of names. A column ``_source`` says where a row came from and is
-    repeated for rejected events; a row whose column ``_corrupt_record`` is not null is rejected. A column ``_partition``
-    names the part of a stream inside of which events come in order: such a stream has passed a place when each of its
-    parts has.
+    repeated for rejected events; a row whose column ``_corrupt_record`` is not null is rejected. A column
+    ``_partition`` names the part of a stream inside of which events come in order: such a stream has passed a place
+    when each of its parts has.
     """
     inputs = _Inputs(order, message_id, events, messages, updates, profiles, contexts, profile)
     keys = shard_keys(shards)
