@@ -28,6 +28,7 @@ from tamis.model.events import KINDS, _json_value
 from tamis.model.values import kind_of, normalise
 
 from .order import to_key
+from .worker import settle
 
 ORDER, PLACE, CORRUPT, EVENT, MESSAGE, IDS = "#order", "#place", "#corrupt", "#event", "#message", "#ids"
 OWN: Final = "#own"
@@ -80,6 +81,7 @@ class Packer:
                 waiting, size, piece = [], 0, piece + 1
         if waiting or piece == 0:
             yield self.pack(pa.Table.from_batches(waiting) if waiting else None, part, piece)
+        settle()
 
     def pack(self, rows: pa.Table | None, part: int, piece: int) -> pa.RecordBatch:
         """The rows of one partition as one pack per shard."""
