@@ -13,7 +13,8 @@ import sys
 import tempfile
 import time
 from collections import defaultdict
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -66,9 +67,12 @@ def run(scale: float = 1.0, repeats: int = BATCHES) -> dict[str, Any]:
             time.sleep(0.02)
         advance(f"{repeats} micro-batches that count")
         first, before = max(side.figures), _processor_time()
+        after = dict(before)
+        while query.isActive and max(side.figures) < len(batches) - 1:
+            time.sleep(0.2)
+            after |= _processor_time()  # of those that have ended meanwhile the last value counts
         query.processAllAvailable()
-        count = len(batches) - 1 - first
-        spent = {name: 1000 * (now - before[name]) / count for name, now in _processor_time().items()}
+        spent = _per_batch(before, after, len(batches) - 1 - first)
         steps = [step for step in query.recentProgress if step["batchId"] >= WARM][-repeats:]
         parts = _parts(spark, steps, side.figures)
         query.stop()
@@ -89,12 +93,22 @@ def run(scale: float = 1.0, repeats: int = BATCHES) -> dict[str, Any]:
     return result.to_dict()
 
 
-def _processor_time() -> dict[str, float]:
-    """Seconds that Spark's JVM, the Python workers and this process have used so far."""
-    found = {"Spark": 0.0, "Python workers": 0.0, "driver": sum(psutil.Process().cpu_times()[:2])}
-    for child in psutil.Process().children(recursive=True):
-        found["Spark" if child.name() == "java" else "Python workers"] += sum(child.cpu_times()[:2])
+def _processor_time() -> dict[tuple[str, int], float]:
+    """Seconds that Spark's JVM, each Python worker and this process have used so far."""
+    me = psutil.Process()
+    found = {("driver", me.pid): sum(me.cpu_times()[:2])}
+    for child in me.children(recursive=True):
+        with suppress(psutil.NoSuchProcess):
+            name = "Spark" if child.name() == "java" else "Python workers"
+            found[name, child.pid] = sum(child.cpu_times()[:2])
     return found
+
+
+def _per_batch(before: Mapping[Any, float], after: Mapping[Any, float], count: int) -> dict[str, float]:
+    spent = dict.fromkeys(("Spark", "Python workers", "driver"), 0.0)
+    for (name, number), seconds in after.items():
+        spent[name] += 1000 * (seconds - before.get((name, number), 0.0)) / count
+    return spent
 
 
 def _parts(spark: Any, steps: list[Any], figures: dict[int, list[dict[str, Any]]]) -> dict[str, dict[str, float]]:

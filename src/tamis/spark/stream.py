@@ -360,7 +360,8 @@ class _Inputs:
         if kind in ("updates", "events"):
             columns += [F.col(c) for c in ("context", "attribute", "value") if c in frame.columns]
             if "context" in frame.columns:
-                owner = F.coalesce(F.crc32(F.encode("context", "utf-8")), F.lit(0)) % F.lit(shards)
+                name = F.col("context").cast("binary")  # the bytes as they are; F.encode would decode them first
+                owner = F.coalesce(F.crc32(name), F.lit(0)) % F.lit(shards)
                 columns.append(owner.cast("int").alias(SHARD))
         if kind in ("profiles", "events"):
             wanted = ("id", "profile", "on_match", *(() if kind == "events" else ("context",)))
