@@ -27,7 +27,7 @@ from tamis import EventLog, Filter
 from tamis.spark import match_stream
 
 PROFILES, CONTEXTS, EVENTS, UPDATES = 500_000, 100_000, 100_000, 50
-WARM, STEADY, IDLE = 6, 8, 12
+WARM, STEADY, IDLE = 30, 8, 12  # the JVM compiles for a few dozen micro-batches
 TEXT = "x between ctx.x - {reach} and ctx.x + {reach} and y between {low} and {high}"
 SCHEMA = "seq bigint, event string, context string, attribute string, value double, x double, y double"
 CORES = os.cpu_count() or 1

@@ -126,11 +126,11 @@ def serial(rows: dict[str, list[dict[str, Any]]]) -> tuple[list[tuple[int, str]]
     return found, rejected
 
 
-def separate(spark: Any, where: Path, **options: Any) -> Any:
+def separate(spark: Any, where: Path, messages: str = MESSAGES, **options: Any) -> Any:
     """The three folders as one stream."""
     frames = {
         name: spark.readStream.schema(schema).option("maxFilesPerTrigger", 1).parquet(str(where / name))
-        for name, schema in (("messages", MESSAGES), ("updates", UPDATES), ("profiles", PROFILES))
+        for name, schema in (("messages", messages), ("updates", UPDATES), ("profiles", PROFILES))
     }
     return match_stream(**frames, message_id=("n", "seq"), **options)
 
@@ -174,6 +174,35 @@ def test_separate_streams_wait_for_each_other(spark: Any, tmp_path: Path) -> Non
         wait_for(found, lambda f: f.figures and all(one["held"] == 0 for one in f.figures[-2:]))
         folders["updates"].put([{"seq": 5, "context": "C0", "attribute": "low", "value": 0.0}])
         wait_for(found, lambda f: sum(one["late"] for one in f.figures[-2:]) == 1)
+    finally:
+        query.stop()
+
+
+def test_a_stream_has_passed_a_place_when_all_its_partitions_have(spark: Any, tmp_path: Path) -> None:
+    """Messages of one partition arrive far ahead of those of the other, as they do from a topic; nothing is late."""
+    rng = np.random.default_rng(8)
+    rows = three(rng, 300)
+    expected, rejected = serial(rows)
+    schema = TYPES["messages"].append(pa.field("_partition", pa.string()))
+    folders = {name: Folder(tmp_path / name, schema if name == "messages" else TYPES[name]) for name in rows}
+    ends = [{"seq": 1_000 + k, "n": 0, "x": None, "y": None} for k in range(2)]
+    lanes = [[{**row, "_partition": f"t/{k}"} for row in [*rows["messages"][k::2], ends[k]]] for k in range(2)]
+    quick, slow = len(lanes[0]) // 2, len(lanes[1]) // 8
+    for first, second in ((slice(quick), slice(slow)), (slice(quick, None), slice(slow, None))):
+        folders["messages"].put([*lanes[0][first], *lanes[1][second]], rng)
+    folders["updates"].put(rows["updates"], rng)
+    folders["profiles"].put(rows["profiles"], rng)
+    folders["updates"].put([{"seq": 1_003, "context": "nobody", "attribute": "low", "value": 0.0}])
+    folders["profiles"].put([{"seq": 1_003, "id": "nobody", "profile": "x < 0", "context": None, "on_match": None}])
+    found = Collected()
+    stream = separate(spark, tmp_path, f"{MESSAGES}, _partition string", shards=2, wait="30 seconds")
+    writer = stream.results.writeStream.foreachBatch(found).option("checkpointLocation", str(tmp_path / "checkpoint"))
+    query = writer.trigger(processingTime="200 milliseconds").start()
+    try:
+        wait_for(found, lambda f: len(f.deliveries) >= len(expected))
+        assert found.deliveries == expected != []
+        assert found.rejected == rejected
+        assert all(figures["late"] == 0 for figures in found.figures)
     finally:
         query.stop()
 

@@ -2,13 +2,13 @@
 
 Packs come in, are put into one order with the events that waited, replayed on the shard, and one wide row goes out:
 matches, rejected events and figures as arrays. Guarantees the law of exactness for what it replays; an event waits
-until every other source has passed its place or has been silent for ``wait``, and one that comes later than events
-after it is replayed on arrival and counted. Refuses to know sinks and sources.
+until every other source, and every partition of a partitioned one, has passed its place or has been silent for
+``wait``, and one that comes later than events after it is replayed on arrival and counted. Refuses to know sinks and
+sources.
 """
 
 from __future__ import annotations
 
-import gc
 import json
 import time
 from collections.abc import Iterator, Sequence
@@ -31,6 +31,7 @@ from tamis.model.tables import to_table
 from .order import from_key
 from .route import ORDER, OWN, PLACE, TABLES, from_bytes, union_values
 from .state import Meta, Store
+from .worker import settle
 
 SOURCE_OF: Final = {
     "messages": "messages",
@@ -41,8 +42,6 @@ SOURCE_OF: Final = {
 TABLE_OF: Final = {"message": "messages", "update": "updates", "subscribe": "subscribes", "unsubscribe": "unsubscribes"}
 ROWS: Final = 200_000
 """Matches in one row of the output."""
-
-_frozen = False
 
 
 @dataclass(frozen=True)
@@ -74,12 +73,8 @@ class Matcher(StatefulProcessor):
         self._handle, self._store = handle, Store(handle)
 
     def close(self) -> None:
-        """Spend the worker's garbage collections, one per task, on what is new only: measured 40 ms a task."""
-        global _frozen
-        if not _frozen and TaskContext.get() is not None:
-            gc.collect()
-            gc.freeze()
-            _frozen = True
+        """The end of a task."""
+        settle()
 
     def handleInitialState(self, key: Any, initialState: Any, timerValues: Any) -> None:
         """Lay initial profiles and contexts aside until the first batch, when all of them are here."""
@@ -206,7 +201,8 @@ class _Batch:
             key=lambda row: (row.source, row.part, row.piece),
         )
         for source in self.plan.sources:
-            meta.seen.setdefault(source, self.now)
+            if not any(_source(lane) == source for lane in meta.seen):
+                meta.seen[source] = self.now
         parts: dict[str, list[pa.Table]] = {name: [] for name in TABLES}
         if meta.held:
             for name, table in self.store.held(meta.holding):
@@ -214,10 +210,12 @@ class _Batch:
         wrong: list[pa.Table] = []
         bytes_in = 0
         for pack in packs:
-            if not pd.isna(pack.high):
-                high = int(pack.high)
-                meta.high[pack.source] = max(meta.high.get(pack.source, high), high)
-                meta.seen[pack.source] = self.now
+            for lane, high in json.loads(pack.high).items():
+                meta.high[lane] = max(meta.high.get(lane, high), high)
+                meta.seen[lane] = self.now
+                if lane != pack.source:  # known by its partitions from now on
+                    meta.high.pop(pack.source, None)
+                    meta.seen.pop(pack.source, None)
             for name in TABLES:
                 data = getattr(pack, name)
                 if data is not None:
@@ -236,19 +234,19 @@ class _Batch:
         if plan.wait == 0 or len(plan.sources) == 1:
             self._count_late(tables, meta)
             return tables
-        active = [source for source in plan.sources if self.now - meta.seen[source] < plan.wait]
+        active = [lane for lane, seen in meta.seen.items() if self.now - seen < plan.wait]
         waiting: dict[str, pa.Table] = {}
         ready: dict[str, pa.Table] = {}
         meta.held = 0
         for name, table in tables.items():
-            others = [source for source in active if source != SOURCE_OF[name]]
-            if not others:
-                ready[name] = table
-                continue
             passed = np.ones(table.num_rows, bool)
             key = table[ORDER].to_numpy()
-            for source in others:
-                passed &= key < meta.high[source] if source in meta.high else False
+            for lane in active:
+                high = meta.high.get(lane)
+                if _source(lane) != SOURCE_OF[name]:
+                    passed &= key < high if high is not None else False
+                elif high is not None:  # of its own source, which may have several partitions
+                    passed &= key <= high
             if passed.all():
                 ready[name] = table
                 continue
@@ -352,6 +350,11 @@ class _Batch:
             order = table[ORDER][row].as_py() if ORDER in table.column_names else None
             place = table[PLACE][row].as_py() if PLACE in table.column_names else None
             yield kind, order, place, reason
+
+
+def _source(lane: str) -> str:
+    """The source that a lane is or is a partition of."""
+    return lane.partition(" ")[0]
 
 
 def _needed(shard: Shard, updates: pa.Table) -> pa.Table:

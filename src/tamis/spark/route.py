@@ -1,9 +1,10 @@
 """Routing: rows of a partition into one pack per shard.
 
 A pack is one wide row: the messages, updates, subscribes and unsubscribes of a partition as Arrow streams, and how far
-the source has come. Messages, subscribes and unsubscribes go to every shard; an update goes to the shard of its
-context, and the first update of every kind of value of an attribute goes to all, so that every shard fixes the same
-kinds. Every shard gets a pack of every partition, an empty one if need be: all know how far every source is.
+the source, or each of its partitions, has come. Messages, subscribes and unsubscribes go to every shard; an update
+goes to the shard of its context, and the first update of every kind of value of an attribute goes to all, so that
+every shard fixes the same kinds. Every shard gets a pack of every partition, an empty one if need be: all know how far
+every source is.
 
 Guarantees that nothing is lost: what cannot be an event at all is in ``wrong``, which goes to shard 0. Refuses to know
 sessions and state: this is Arrow in, Arrow out, and runs inside ``mapInArrow``.
@@ -11,6 +12,7 @@ sessions and state: this is Arrow in, Arrow out, and runs inside ``mapInArrow``.
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
@@ -26,9 +28,12 @@ from tamis.model.events import KINDS, _json_value
 from tamis.model.values import kind_of, normalise
 
 from .order import to_key
+from .worker import settle
 
 ORDER, PLACE, CORRUPT, EVENT, MESSAGE, IDS = "#order", "#place", "#corrupt", "#event", "#message", "#ids"
 OWN: Final = "#own"
+LANE: Final = "#lane"
+"""The part of a source, such as a partition of a topic, inside of which events come in order."""
 SHARD: Final = "#shard"
 """The shard of an update's context, when Spark has worked it out (with ``crc32``, as :func:`shard_of` does)."""
 TABLES: Final = ("messages", "updates", "subscribes", "unsubscribes")
@@ -38,11 +43,11 @@ PACK: Final = pa.schema(
         ("source", pa.string()),
         ("part", pa.int32()),
         ("piece", pa.int32()),
-        ("high", pa.int64()),
+        ("high", pa.string()),
         *((name, pa.binary()) for name in (*TABLES, "prepared", "wrong")),
     ]
 )
-PACK_DDL: Final = "key int, source string, part int, piece int, high bigint, " + ", ".join(
+PACK_DDL: Final = "key int, source string, part int, piece int, high string, " + ", ".join(
     f"{name} binary" for name in (*TABLES, "prepared", "wrong")
 )
 _SORTS: Final = (*(f"{kind}s" for kind in KINDS), "prepared")
@@ -76,11 +81,12 @@ class Packer:
                 waiting, size, piece = [], 0, piece + 1
         if waiting or piece == 0:
             yield self.pack(pa.Table.from_batches(waiting) if waiting else None, part, piece)
+        settle()
 
     def pack(self, rows: pa.Table | None, part: int, piece: int) -> pa.RecordBatch:
         """The rows of one partition as one pack per shard."""
         shards = len(self.keys)
-        high = None
+        high: dict[str, int] = {}
         columns: dict[str, list[bytes | None]] = {name: [None] * shards for name in (*TABLES, "prepared", "wrong")}
         if rows is not None and rows.num_rows:
             tables, wrong, high = self._tables(rows.combine_chunks())
@@ -102,12 +108,12 @@ class Packer:
             pa.array([self.source] * shards, pa.string()),
             pa.array([part] * shards, pa.int32()),
             pa.array([piece] * shards, pa.int32()),
-            pa.array([high] * shards, pa.int64()),
+            pa.array([json.dumps(high)] * shards, pa.string()),
             *(pa.array(columns[name], pa.binary()) for name in (*TABLES, "prepared", "wrong")),
         ]
         return pa.RecordBatch.from_arrays(arrays, schema=PACK)
 
-    def _tables(self, rows: pa.Table) -> tuple[dict[str, pa.Table], pa.Table, int | None]:
+    def _tables(self, rows: pa.Table) -> tuple[dict[str, pa.Table], pa.Table, dict[str, int]]:
         n = rows.num_rows
         reasons: dict[int, str] = {}
         ordered = ORDER in rows.column_names
@@ -132,8 +138,20 @@ class Packer:
             mine = good & (event == code)
             picked = self._columns(_SORTS[code], rows, shared)
             tables[_SORTS[code]] = picked if mine.all() else picked.filter(pa.array(mine))
-        high = int(key[good].max()) if ordered and good.any() else None
-        return tables, wrong, high
+        return tables, wrong, self._high(rows, key, good) if ordered and good.any() else {}
+
+    def _high(self, rows: pa.Table, key: NDArray[np.int64], good: NDArray[np.bool_]) -> dict[str, int]:
+        """How far the source is, or each of the parts of it that have rows here."""
+        if LANE not in rows.column_names:
+            return {self.source: int(key[good].max())}
+        lanes = _one(rows[LANE]).dictionary_encode()
+        names, codes = lanes.dictionary.to_pylist(), lanes.indices.fill_null(-1).to_numpy(zero_copy_only=False)
+        found = {}
+        for code, name in enumerate(names):
+            mine = good & (codes == code)
+            if mine.any():
+                found[f"{self.source} {name}"] = int(key[mine].max())
+        return found
 
     def _events(self, rows: pa.Table, reasons: dict[int, str]) -> NDArray[np.int64]:
         """The sort of event of every row, a place in ``_SORTS``; -1 where it is none."""

@@ -2,7 +2,8 @@
 
 Guarantees that no record is lost and none is half read. A frame of :meth:`open` has the columns of the schema and two
 more: ``_source`` says where the row came from, and ``_corrupt_record`` holds the text of a record that does not fit the
-schema, null for all others. :func:`accepted` keeps the good rows; ``rejected`` the others, with the line of the file or
+schema, null for all others. Rows of a topic also have ``_partition``, since order holds inside a partition only.
+:func:`accepted` keeps the good rows; ``rejected`` the others, with the line of the file or
 the offset of the topic and a reason for people. Refuses to know events, filters and sinks.
 """
 
@@ -27,6 +28,7 @@ from tamis.spark.declaration import build
 
 SOURCE: Final = "_source"
 CORRUPT: Final = "_corrupt_record"
+PARTITION: Final = "_partition"
 REJECTED: Final = "source string, place string, reason string, record string"
 
 _FORMATS: Final = ("json", "csv", "parquet")
@@ -61,7 +63,7 @@ def source(declaration: Mapping[str, Any], where: str = "source") -> Source:
 
 def accepted(frame: DataFrame) -> DataFrame:
     """The rows that fit the schema, with the columns of the schema only."""
-    return frame.where(F.col(CORRUPT).isNull()).drop(SOURCE, CORRUPT)
+    return frame.where(F.col(CORRUPT).isNull()).drop(SOURCE, CORRUPT, PARTITION)
 
 
 @dataclass(frozen=True)
@@ -156,7 +158,7 @@ class KafkaSource:
         _normalise(self)
 
     def open(self, spark: SparkSession, streaming: bool = True) -> DataFrame:
-        """The rows, good and bad. ``_source`` is ``topic/partition#offset``."""
+        """The rows, good and bad. ``_source`` is ``topic/partition#offset``, ``_partition`` is ``topic/partition``."""
         schema = _parse(str(self.schema), self.required)
         options = {
             "kafka.bootstrap.servers": self.servers,
@@ -168,13 +170,14 @@ class KafkaSource:
             options["maxOffsetsPerTrigger"] = str(self.limit)
         reader: Any = spark.readStream if streaming else spark.read
         records = _load_kafka(reader.format("kafka").options(**options))
-        source = _at(F.concat_ws("/", F.col("topic"), F.col("partition")), F.col("offset"))
-        lines = records.select(F.coalesce(F.col("value").cast("string"), F.lit("")).alias("value"), source)
-        return _parsed(lines, schema, self.required, F.col(SOURCE))
+        partition = F.concat_ws("/", F.col("topic"), F.col("partition"))
+        value = F.coalesce(F.col("value").cast("string"), F.lit("")).alias("value")
+        lines = records.select(value, _at(partition, F.col("offset")), partition.alias(PARTITION))
+        return _parsed(lines, schema, self.required, F.col(SOURCE), PARTITION)
 
     def rejected(self, frame: DataFrame) -> DataFrame:
         """The bad rows, each with its partition and offset."""
-        schema = T.StructType([f for f in frame.schema.fields if f.name not in (SOURCE, CORRUPT)])
+        schema = T.StructType([f for f in frame.schema.fields if f.name not in (SOURCE, CORRUPT, PARTITION)])
         rows = frame.where(F.col(CORRUPT).isNotNull()).select(SOURCE, CORRUPT)
         return rows.mapInArrow(_Located("kafka", schema, tuple(self.required), {}), REJECTED)
 
@@ -182,8 +185,8 @@ class KafkaSource:
 # -- parsing -------------------------------------------------------------------------------------------------------
 
 
-def _parsed(lines: DataFrame, schema: T.StructType, required: Sequence[str], source: Column) -> DataFrame:
-    """Lines of JSON as rows.
+def _parsed(lines: DataFrame, schema: T.StructType, required: Sequence[str], source: Column, *more: str) -> DataFrame:
+    """Lines of JSON as rows; ``more`` names columns to keep as they are.
 
     Spark's parser stops after the first value and ignores what follows. A line that is one value both inside an object
     and inside an array is one value and nothing else. Spark never prunes a parser that has options, so a row is good or
@@ -194,14 +197,14 @@ def _parsed(lines: DataFrame, schema: T.StructType, required: Sequence[str], sou
     inside = F.from_json(
         F.concat(F.lit('{"r":'), value, F.lit("}")), wrapped, {**_JSON, "columnNameOfCorruptRecord": CORRUPT}
     )
-    rows = lines.select(value, source, inside.alias("parsed"))
+    rows = lines.select(value, source, *more, inside.alias("parsed"))
     single = F.json_array_length(F.concat(F.lit("["), value, F.lit("]")))
     good = F.col(f"parsed.{CORRUPT}").isNull() & F.col("parsed.r").isNotNull()
     good = good & F.coalesce(single == 1, F.lit(False)) & F.is_valid_utf8(value)
     fields = [F.col("parsed.r").getField(name).alias(name) for name in schema.names]
-    parsed = rows.select(*fields, SOURCE, good.alias("#good"), value.alias("#value"))
+    parsed = rows.select(*fields, SOURCE, *more, good.alias("#good"), value.alias("#value"))
     bad = F.when(~F.col("#good") | _lacks(required), F.make_valid_utf8("#value"))
-    return parsed.select(*map(_named, schema.names), SOURCE, bad.alias(CORRUPT))
+    return parsed.select(*map(_named, schema.names), SOURCE, bad.alias(CORRUPT), *more)
 
 
 def _named(name: str) -> Column:
@@ -241,7 +244,7 @@ def _parse(schema: str, required: Sequence[str]) -> T.StructType:
         raise UsageError(f"schema {schema!r}: {text}") from None
     if not isinstance(found, T.StructType):
         raise UsageError(f"schema {schema!r}: expected names and types of columns")
-    for name in (SOURCE, CORRUPT):
+    for name in (SOURCE, CORRUPT, PARTITION):
         if name in found.names:
             raise UsageError(f"schema: the column {name} is made by the source and cannot be one of the record")
     for name in required:

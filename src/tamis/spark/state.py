@@ -44,7 +44,9 @@ class Meta:
     chain: list[tuple[int, str, int]] = field(default_factory=list)
     """Deltas in order: number, the token of the version they lead to, size."""
     high: dict[str, int] = field(default_factory=dict)
+    """How far every source is in the order; of a partitioned one, ``source partition``, every partition."""
     seen: dict[str, int] = field(default_factory=dict)
+    """When it was heard of last, in milliseconds."""
     done: int | None = None
     late: int = 0
     held: int = 0

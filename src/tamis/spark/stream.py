@@ -23,7 +23,7 @@ from tamis.model.tables import did_you_mean
 
 from . import session
 from .processor import Matcher, Plan
-from .route import CORRUPT, EVENT, IDS, MESSAGE, ORDER, PACK_DDL, PLACE, SHARD, Packer, shard_keys
+from .route import CORRUPT, EVENT, IDS, LANE, MESSAGE, ORDER, PACK_DDL, PLACE, SHARD, Packer, shard_keys
 
 EVENT_COLUMNS: Final = ("event", "context", "attribute", "value", "id", "profile", "on_match")
 _NEEDED: Final = {
@@ -33,7 +33,7 @@ _NEEDED: Final = {
     "profiles": ("id", "profile"),
     "events": ("event",),
 }
-_PLACE, _CORRUPT = "_source", "_corrupt_record"
+_PLACE, _CORRUPT, _PARTITION = "_source", "_corrupt_record", "_partition"
 _ORDERED = (T.ByteType, T.ShortType, T.IntegerType, T.LongType, T.FloatType, T.DoubleType, T.DateType)
 
 
@@ -170,7 +170,9 @@ def match_stream(
 
     ``message_id`` names the columns that identify a message in the output (default: the order column), ``track`` holds
     arguments of ``Filter.track``, ``schema`` kinds of names. A column ``_source`` says where a row came from and is
-    repeated for rejected events; a row whose column ``_corrupt_record`` is not null is rejected.
+    repeated for rejected events; a row whose column ``_corrupt_record`` is not null is rejected. A column
+    ``_partition`` names the part of a stream inside of which events come in order: such a stream has passed a place
+    when each of its parts has.
     """
     inputs = _Inputs(order, message_id, events, messages, updates, profiles, contexts, profile)
     keys = shard_keys(shards)
@@ -346,17 +348,20 @@ class _Inputs:
 
     def _canonical(self, kind: str, frame: DataFrame, shards: int) -> DataFrame:
         columns = [] if self.order not in frame.columns else [F.col(_quoted(self.order)).alias(ORDER)]
-        special = {self.order, _PLACE, _CORRUPT}
+        special = {self.order, _PLACE, _CORRUPT, _PARTITION}
         if _PLACE in frame.columns:
             columns.append(F.col(_PLACE).cast("string").alias(PLACE))
         if _CORRUPT in frame.columns:
             columns.append(F.col(_CORRUPT).cast("string").alias(CORRUPT))
+        if _PARTITION in frame.columns and frame.isStreaming and len(self.streams) > 1:
+            columns.append(F.col(_PARTITION).cast("string").alias(LANE))
         if kind == "prepared":
             columns += [F.col(_quoted(c)) for c in frame.columns if c not in special]
         if kind in ("updates", "events"):
             columns += [F.col(c) for c in ("context", "attribute", "value") if c in frame.columns]
             if "context" in frame.columns:
-                owner = F.coalesce(F.crc32(F.encode("context", "utf-8")), F.lit(0)) % F.lit(shards)
+                name = F.col("context").cast("binary")  # the bytes as they are; F.encode would decode them first
+                owner = F.coalesce(F.crc32(name), F.lit(0)) % F.lit(shards)
                 columns.append(owner.cast("int").alias(SHARD))
         if kind in ("profiles", "events"):
             wanted = ("id", "profile", "on_match", *(() if kind == "events" else ("context",)))
