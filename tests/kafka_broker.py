@@ -95,7 +95,8 @@ class Broker:
         }
         Path(self._properties).write_text("".join(f"{key}={value}\n" for key, value in settings.items()))
         cluster = urlsafe_b64encode(uuid.uuid4().bytes).decode().rstrip("=")
-        self._daemon.run([*self._java, "kafka.tools.StorageTool", "format", "-t", cluster, "-c", self._properties])
+        options = [f"--cluster-id={cluster}", "-c", self._properties]  # with =, as an id may begin with a dash
+        self._daemon.run([*self._java, "kafka.tools.StorageTool", "format", *options])
 
     def start(self) -> None:
         """Start the broker and wait until it lists its topics."""

@@ -21,6 +21,7 @@ from tamis import ReferenceFilter
 from tamis.errors import UsageError
 from tamis.spark import columns
 from tamis.spark.explain import explain, hidden
+from tamis.spark.jars import LISTING
 from tamis.spark.pipeline import PipelineError, checkpoint_of, load
 from tamis.spark.run import reason
 from tamis.spark.watch import Endpoint, Lag, Status, line, screen
@@ -419,6 +420,10 @@ def test_pipelines_in_the_docs_are_right(tmp_path: Path) -> None:
     load(EXAMPLE)
     blocks = re.findall(r"```toml\n(.*?)```", (ROOT / "docs" / "spark.md").read_text(), re.DOTALL)
     (tmp_path / "events").mkdir()
+    jars = tmp_path / "jars" / "kafka"  # which the reader has filled before
+    jars.mkdir(parents=True)
+    for name in (LISTING, "connector.jar"):
+        (jars / name).touch()
     for block in blocks:
         assert problems(tmp_path, block) == []
     assert blocks
