@@ -18,7 +18,7 @@ AGILE (paper 000). ``Contexts.safe`` holds for every context value the range in 
 K(i). An update inside it is a plain store. One that leaves it *escalates*: the entry gets a new range, wider than its
 interval by the *slack* of the slot, and the value may move that far. The ``margin`` of a line says how many cells its
 ranges may be too wide: a message that lies deeper inside is a match all the same, one within the margin is in doubt and
-postfiltered. Slack saves escalations and costs doubts; :func:`tamis.kernels.agile.adapt` weighs the two, per slot, by
+postfiltered. Slack saves escalations and costs doubts; :func:`tamis.kernels.policy.adapt` weighs the two, per slot, by
 what it has seen, and finds the *leash* of the slot: an entry that escalates further than that off the plot of its chunk
 moves to the chunk on whose plot it lies, so that what matches together stays together. Scans in vain, and doubts by
 margins that today's slack would not give, are a chunk's ``debt``; when it reaches the price of a *deescalation* the
@@ -38,20 +38,7 @@ import math
 
 import numpy as np
 
-from .agile import (
-    CHUNKS_SEEN,
-    DOUBTED,
-    FOUND,
-    MARGINS,
-    MESSAGE_SAMPLE,
-    SEEN,
-    adapt,
-    announce,
-    deescalate,
-    escalate,
-    learn_passing,
-    observe,
-)
+from .agile import announce, deescalate, escalate
 from .bundles import (
     ATTRIBUTE,
     CANDIDATES,
@@ -104,6 +91,17 @@ from .cells import (
 )
 from .cluster import build, insert, needs_slots, remove
 from .jit import bare, kernel
+from .policy import (
+    CHUNKS_SEEN,
+    DOUBTED,
+    FOUND,
+    MARGINS,
+    MESSAGE_SAMPLE,
+    SEEN,
+    adapt,
+    learn_passing,
+    observe,
+)
 from .postfilter import holds, interval, predicate_holds, satisfiable
 from .simd import count_bits, covers, covers_strictly, lowest_bit, prefetch
 

@@ -14,7 +14,6 @@ from numba.extending import overload
 
 from . import blocks as _blocks
 from . import scan as _scan
-from .agile import SAMPLE
 from .bundles import (
     CONTEXT,
     EFFECT,
@@ -33,6 +32,7 @@ from .bundles import (
 )
 from .cells import depends, narrow, release
 from .jit import BARE, bare, inlined, kernel
+from .policy import SAMPLE
 from .program import run
 from .simd import prefetch
 
