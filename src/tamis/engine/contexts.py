@@ -72,7 +72,7 @@ def _empty(rows: int, columns: int) -> Contexts:
     return Contexts(
         value=np.full((rows, columns), ABSENT),
         residual=np.zeros((0, 0), np.int16),
-        watch=np.zeros((rows, (columns + 7) // 8), np.uint8),
+        watch=np.zeros((rows, (columns + 7) // 8, 2), np.uint8),
         safe=safe,
         head=np.full(rows, -1, np.int32),
     )

@@ -244,7 +244,7 @@ class Filter:
         if a >= contexts.bundle.value.shape[1] or c >= len(contexts.bundle.value) or residual:
             self._fit()
         arrays = contexts.bundle
-        watched = arrays.watch[c, a >> 3] >> (a & 7) & 1
+        watched = arrays.watch[c, a >> 3, b.WATCHED] >> (a & 7) & 1
         if watched and not float(arrays.safe[c, a, 0]) <= double <= float(arrays.safe[c, a, 1]):
             self._flush()
             self._prepare_patterns(c, a, double)

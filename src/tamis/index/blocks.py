@@ -23,7 +23,7 @@ from tamis.kernels.bundles import (
     World,
 )
 
-from .growth import with_room
+from .growth import with_room, zeros
 from .protocol import Ids
 from .slots import MAX_SLOTS, choose_slots
 
@@ -69,41 +69,42 @@ def empty_blocks(
     attribute_slot[slots] = np.arange(n)
     chunks = blocks * kernel.CHUNKS
     nodes = 2 * blocks + 2
-    node = np.zeros((nodes, 4), np.int32)
+    node = zeros((nodes, 4), np.int32)
     node[0] = (-1, -1, -1, 0)
     return Blocks(
-        lines=np.zeros(chunks * n * kernel.LINE, np.uint8),
-        zones=np.zeros(blocks * n * kernel.LINE, np.uint8),
-        plots=np.zeros(blocks * n * kernel.LINE, np.uint8),
-        cores=np.zeros(blocks * n * kernel.LINE, np.uint8),
-        boxes=np.zeros((blocks + 31) // 32 * n * kernel.LINE, np.uint8),
-        masks=np.zeros((chunks, kernel.MASKS), np.uint32),
-        summary=np.zeros(blocks, np.uint32),
-        clause=np.zeros(blocks * kernel.BLOCK, np.int32),
-        profile=np.zeros(blocks * kernel.BLOCK, np.int32),
-        base=np.zeros((blocks, n)),
+        lines=zeros(chunks * n * kernel.LINE, np.uint8),
+        zones=zeros(blocks * n * kernel.LINE, np.uint8),
+        plots=zeros(blocks * n * kernel.LINE, np.uint8),
+        cores=zeros(blocks * n * kernel.LINE, np.uint8),
+        boxes=zeros((blocks + 31) // 32 * n * kernel.LINE, np.uint8),
+        masks=zeros((chunks, kernel.MASKS), np.uint32),
+        summary=zeros(blocks, np.uint32),
+        clause=zeros(blocks * kernel.BLOCK, np.int32),
+        profile=zeros(blocks * kernel.BLOCK, np.int32),
+        base=zeros((blocks, n)),
         scale=np.ones((blocks, n)),
         width=np.ones((blocks, n)),
-        used=np.zeros(blocks, np.uint64),
-        margin=np.zeros(chunks * n, np.uint8),
+        reach=zeros((blocks, n, 2)),
+        used=zeros(blocks, np.uint64),
+        margin=zeros(chunks * n, np.uint8),
         debt=np.full(chunks, kernel.CLEAN, np.int32),
-        slack=np.zeros(n),
+        slack=zeros(n),
         leash=np.full(n, np.inf),
         plot=np.ones(n),
         grain=np.ones(n),
-        routes=np.zeros((0, 2), np.uint64),
-        route=np.zeros((0, 2), np.int32),
-        seen=np.zeros((n + 1, kernel.SEEN)),
+        routes=zeros((0, 2), np.uint64),
+        route=zeros((0, 2), np.int32),
+        seen=zeros((n + 1, kernel.SEEN)),
         cuts=cuts,
         passing=passing,
         node=node,
-        split=np.zeros(nodes),
+        split=zeros(nodes),
         slot_attribute=slots.astype(np.int32),
         attribute_slot=attribute_slot,
-        count=np.zeros(kernel.COUNTS, np.int64),
-        scratch=np.zeros((3, n)),
-        wanted=np.zeros((2, n), np.uint8),
-        growth=np.zeros(kernel.CHUNKS, np.int32),
+        count=zeros(kernel.COUNTS, np.int64),
+        scratch=zeros((3, n)),
+        wanted=zeros((2, n), np.uint8),
+        growth=zeros(kernel.CHUNKS, np.int32),
     )
 
 

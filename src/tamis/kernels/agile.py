@@ -28,6 +28,7 @@ from .bundles import (
     LOW_CTX,
     META_COLUMNS,
     N_ENTRIES,
+    NEXT,
     PLACE,
     PREDICATES,
     TEMPLATE,
@@ -35,6 +36,7 @@ from .bundles import (
 )
 from .cells import (
     BY_CONTEXT,
+    BY_SLOT,
     CHUNK,
     CHUNKS,
     CLEAN,
@@ -45,12 +47,15 @@ from .cells import (
     ONE,
     OPEN,
     TAKEN,
+    UNBOUNDED,
+    cell,
     cells_of,
     fit,
     global_cell,
     moves,
     pin,
     read_entry,
+    release,
     routed,
     set_bit,
     shrink_core,
@@ -59,7 +64,7 @@ from .cells import (
     write_entry,
 )
 from .cluster import best_chunk, has_room, home_of, put, remove, shift, want_cells
-from .jit import bare
+from .jit import bare, inlined
 from .postfilter import constant, interval, satisfiable
 from .simd import lowest_bit, prefetch
 
@@ -77,22 +82,60 @@ def _close(ix, k, chunk, t, world):
 
 @bare
 def announce(ix, k, a, world):
-    """Prefetch what an escalation of clause ``k`` by context attribute ``a`` will touch."""
+    """Prefetch what an escalation of clause ``k`` by context attribute ``a`` will touch; returns what ``follow`` needs.
+
+    That is the one predicate which the attribute moves, -1 when it is not that simple.
+    """
     meta, row = world.clauses.meta, world.templates.row
     r, chunk = meta[k, TEMPLATE], np.int64(meta[k, PLACE]) >> 5
     p = routed(ix, r, BY_CONTEXT, a, np.int64(row[r, FIRST_PREDICATE])) if a < 64 else np.int64(-1)
     if chunk >= 0 and p >= 0:
         slots = ix.slot_attribute.shape[0]
         s = np.int64(ix.attribute_slot[world.templates.predicate[p, ATTRIBUTE]])
-        block = (chunk >> 5) * slots + s
         prefetch(ix.lines, (chunk * slots + s) * LINE)
-        prefetch(ix.zones, block * LINE)
-        prefetch(ix.cores, block * LINE)
-        prefetch(ix.margin, chunk * slots + s)
-        prefetch(ix.base, block)
-        prefetch(ix.scale, block)
-        if ix.leash[s] < np.inf:
-            prefetch(ix.plots, block * LINE)
+    return p
+
+
+@bare
+def follow(ix, k, p, a, v, world):
+    """Let the entry of clause ``k`` follow context attribute ``a``, on which it has no slack, to ``v``.
+
+    ``p`` is what ``announce`` said. False when it takes more than to write two cells: then the entry escalates.
+    """
+    meta, pred = world.clauses.meta, world.templates.predicate
+    place = np.int64(meta[k, PLACE])
+    if p < 0 or place < 0 or meta[k, FLAGS] & CLOSED or math.isnan(v):
+        return False
+    s = np.int64(ix.attribute_slot[pred[p, ATTRIBUTE]])
+    if ix.slack[s] > 0.0:
+        return False
+    own = np.int64(meta[k, CONSTANTS])
+    slots = ix.slot_attribute.shape[0]
+    chunk, t = place >> 5, place & 31
+    b, ch = chunk >> 5, chunk & 31
+    base, scale = ix.base[b, s], ix.scale[b, s]
+    leash = ix.leash[s] * scale + 1.0
+    at, zone = (chunk * slots + s) * LINE + t, (b * slots + s) * LINE + ch
+    ql, qh = ix.lines[at], ix.lines[at + CHUNK]
+    kind = pred[p, LOW]
+    if (kind == CTX or kind == CTX_PLUS) and pred[p, LOW_CTX] == a:
+        end = v + constant(pred[p, LOW_CONST], own, world) if kind == CTX_PLUS else v
+        y = (end - base) * scale + 2.0
+        ql = cell(end, base, scale)
+        if not (ix.zones[zone] <= ql and y >= ix.plots[zone] - leash and (ql > 1 or end >= ix.reach[b, s, 0])):
+            return False
+    kind = pred[p, HIGH]
+    if (kind == CTX or kind == CTX_PLUS) and pred[p, HIGH_CTX] == a:
+        end = v + constant(pred[p, HIGH_CONST], own, world) if kind == CTX_PLUS else v
+        y = (end - base) * scale + 2.0
+        qh = cell(end, base, scale)
+        far = ix.plots[zone + CHUNKS] + leash
+        if not (qh <= ix.zones[zone + CHUNKS] and y <= far and (qh < 253 or end <= ix.reach[b, s, 1])):
+            return False
+    ix.lines[at], ix.lines[at + CHUNK] = ql, qh
+    shrink_core(ix, b, ch, s, ql, qh)
+    ix.count[ESCALATIONS] += 1
+    return True
 
 
 # What an entry that moved is: near the plot of its chunk, off it by more than the leash, or off even its block.
@@ -126,6 +169,34 @@ def _strays(ix, p, a, v, s, own, b, ch, t, world):
     return found
 
 
+@inlined
+def due_margin(ix, b, s):
+    """The margin, in cells of block ``b``, that the slack of slot ``s`` gives today."""
+    slack = ix.slack[s]
+    return np.uint8(min(255.0, 2.0 * slack * ix.scale[b, s] + 2.0)) if slack > 0.0 else np.uint8(0)
+
+
+@bare
+def _as_due(ix, b, ch):
+    """Whether no line of a chunk is wider than today's slack makes it."""
+    slots = ix.slot_attribute.shape[0]
+    for s in range(slots):
+        if ix.margin[(b * CHUNKS + ch) * slots + s] > due_margin(ix, b, s):
+            return False
+    return True
+
+
+@bare
+def _may_carry(ix, b, ch, to):
+    """Whether an entry of a chunk can move to another one as it is, without making the other wider than is due."""
+    slots = ix.slot_attribute.shape[0]
+    old, new = (b * CHUNKS + ch) * slots, (b * CHUNKS + to) * slots
+    for s in range(slots):
+        if ix.margin[old + s] > max(ix.margin[new + s], due_margin(ix, b, s)):
+            return False
+    return True
+
+
 @bare
 def _send_home(ix, k, s, abroad, b, ch, t, world):
     """Move an entry that strays on slot ``s`` to the chunk on whose plot it lies; returns its place after that."""
@@ -140,20 +211,61 @@ def _send_home(ix, k, s, abroad, b, ch, t, world):
                 ix.wanted[0, u], ix.wanted[1, u] = ix.lines[at], ix.lines[at + CHUNK]
     to = -1 if abroad else best_chunk(ix, b, ix.plots, judges)
     if to >= 0 and ix.growth[to] <= ix.leash[s] * ix.scale[b, s] + 1.0:
-        if to != ch:
+        if to == ch:
+            return place
+        if _may_carry(ix, b, ch, to):
             place = np.int64(b * CHUNKS + to) * CHUNK + shift(ix, k, b, ch, t, to)
             world.clauses.meta[k, PLACE] = place
             ix.count[MOVES] += 1
-        return place
-    read_entry(ix, k, world)
-    home = np.int64(ix.node[home_of(ix), LEAF])
-    to = best_chunk(ix, home, ix.plots, want_cells(ix, home) & judges)
+            return place
+        home = b
+        read_entry(ix, k, world)
+    else:
+        read_entry(ix, k, world)
+        home = np.int64(ix.node[home_of(ix), LEAF])
+        to = best_chunk(ix, home, ix.plots, want_cells(ix, home) & judges)
     if to >= 0 and (home != b or to != ch):
         remove(ix, k, world)
         write_entry(ix, k, home, to, lowest_bit(~ix.masks[home * CHUNKS + to, TAKEN]), world)
         ix.count[N_ENTRIES] += 1
         ix.count[MOVES] += 1
     return np.int64(world.clauses.meta[k, PLACE])
+
+
+@bare
+def _let_go(ix, chunk, s, world):
+    """Slot ``s`` gets slack without bounds: all entries of a chunk together, as one of them puts the line in doubt."""
+    meta, pred, row = world.clauses.meta, world.templates.predicate, world.templates.row
+    slots = ix.slot_attribute.shape[0]
+    if ix.margin[chunk * slots + s] >= UNBOUNDED:
+        return
+    at = (chunk * slots + s) * LINE
+    for stage in range(2):
+        taken = ix.masks[chunk, TAKEN] & ix.masks[chunk, OPEN]
+        while taken != 0:
+            t = lowest_bit(taken)
+            taken &= taken - ONE
+            k = np.int64(ix.clause[chunk * CHUNK + t])
+            if stage == 0:
+                prefetch(meta, k * META_COLUMNS)
+                continue
+            c, r = np.int64(meta[k, CONTEXT]), meta[k, TEMPLATE]
+            p = routed(ix, r, BY_SLOT, s, np.int64(row[r, FIRST_PREDICATE]))
+            if c < 0 or p < 0 or ix.routes[r, BY_CONTEXT] == 0:
+                continue
+            if world.contexts.head[c] != k or meta[k, NEXT] >= 0:
+                continue
+            if pred[p, LOW] == CTX or pred[p, LOW] == CTX_PLUS:
+                ix.lines[at + t] = 1
+                release(world.contexts, c, np.int64(pred[p, LOW_CTX]))
+            if pred[p, HIGH] == CTX or pred[p, HIGH] == CTX_PLUS:
+                ix.lines[at + CHUNK + t] = 253
+                release(world.contexts, c, np.int64(pred[p, HIGH_CTX]))
+    b, ch = chunk >> 5, chunk & 31
+    ix.margin[chunk * slots + s] = 252
+    shrink_core(ix, b, ch, s, np.uint8(253), np.uint8(1))
+    if widen(ix, b, ch, s, np.uint8(1), np.uint8(253), -np.inf, np.inf):
+        touch(ix, chunk)
 
 
 @bare
@@ -177,6 +289,8 @@ def escalate(ix, k, a, v, world):
                 if far != NEAR:
                     place = _send_home(ix, k, s, far == ABROAD, b, ch, t, world)
                     b, ch, t = place >> 10, place >> 5 & 31, place & 31
+            if ix.slack[s] == np.inf:
+                _let_go(ix, b * CHUNKS + ch, s, world)
             return fit(ix, p, a, v, ix.slack[s], own, b, ch, t, world)
     if row[r, GATE_LENGTH] > 0 or meta[k, FLAGS] & CLOSED or math.isnan(v):
         is_open = satisfiable(k, world)
@@ -225,7 +339,11 @@ def _recompute(ix, k, p, b, ch, t, world):
 
 @bare
 def _tighten(ix, b, ch):
-    """Recompute the zone and the core of a chunk from its entries, and the box of its block from the zones."""
+    """Recompute the zone and the core of a chunk from its entries, and the box of its block from the zones.
+
+    Returns whether the zone has shrunk.
+    """
+    better = False
     slots = ix.slot_attribute.shape[0]
     chunk = b * CHUNKS + ch
     taken = ix.masks[chunk, TAKEN]
@@ -250,24 +368,34 @@ def _tighten(ix, b, ch):
         ix.zones[zone + ch], ix.zones[zone + CHUNKS + ch] = ql, qh
         if not shrank:
             continue
+        better = True
         zl, zh = np.uint8(255), np.uint8(0)
         for i in range(CHUNKS):
             zl, zh = min(zl, ix.zones[zone + i]), max(zh, ix.zones[zone + CHUNKS + i])
         box = ((b >> 5) * slots + s) * LINE + (b & 31)
         # Back from cells to doubles, a cell further out; the end cells hold everything beyond, they cannot shrink.
         if zl > 1 and zl <= 253:
+            ix.reach[b, s, 0] = np.inf
             low = ix.base[b, s] + (np.float64(zl) - 3.0) * ix.width[b, s]
             ix.boxes[box] = max(ix.boxes[box], global_cell(ix.cuts, s, low))
         if zh < 253 and zh > 0:
+            ix.reach[b, s, 1] = -np.inf
             high = ix.base[b, s] + np.float64(zh) * ix.width[b, s]
             ix.boxes[box + 32] = min(ix.boxes[box + 32], global_cell(ix.cuts, s, high))
+    return better
 
 
 @bare
 def deescalate(ix, chunk, world):
-    """Make a chunk as tight as its slots' slack allows; entries whose home is another block with room move there."""
+    """Make a chunk as tight as its slots' slack allows; entries whose home is another block with room move there.
+
+    When only its zone is too wide that is all that is made smaller.
+    """
     b, ch = chunk >> 5, chunk & 31
     ix.count[DEESCALATIONS] += 1
+    if _as_due(ix, b, ch) and _tighten(ix, b, ch):
+        ix.debt[chunk] = 0
+        return
     meta, contexts = world.clauses.meta, world.contexts
     columns = contexts.value.shape[1]
     for stage in range(2):

@@ -8,6 +8,7 @@ Layout. An *entry* is one clause: a range of byte cells per *slot* (an indexed a
     plots   line (block, slot)          the zones as they were laid out: where the entries of every chunk belong
     cores   line (block, slot)          the cells strictly inside all entries of every chunk of a block
     lines   line (block, chunk, slot)   the range of every entry of a chunk, in the block's own cells
+    reach   [block, slot, 2]            how far the end cells of a block, which are open, are known to be in its box
 
 A cell function maps doubles to 1..253 and is monotone, so ``low <= x <= high`` implies the same of cells: no false
 negatives. Ends 0 and 254 stand for an open end, [0, 255] for a slot that the entry does not constrain, 255 for a
@@ -38,7 +39,7 @@ import math
 
 import numpy as np
 
-from .agile import announce, deescalate, escalate
+from .agile import announce, deescalate, due_margin, escalate, follow
 from .bundles import (
     ATTRIBUTE,
     CANDIDATES,
@@ -98,6 +99,7 @@ from .policy import (
     MARGINS,
     MESSAGE_SAMPLE,
     SEEN,
+    SINCE,
     adapt,
     learn_passing,
     observe,
@@ -127,6 +129,7 @@ __all__ = [
     "deescalate",
     "escalate",
     "find_routes",
+    "follow",
     "insert",
     "needs_slots",
     "observe",
@@ -167,6 +170,7 @@ def _edges_hold(ix, k, m, edges, world):
 def _postfilter(ix, m, n_doubts, doubts, edges, hits, n, special, world):
     """Decide the doubtful entries (places); what they hang on is fetched ahead, clause, then context."""
     meta, value, columns = world.clauses.meta, world.contexts.value, world.contexts.value.shape[1]
+    own_constant = world.clauses.constant
     n_special = failed = 0
     for i in range(-3 * AHEAD, n_doubts):
         if i + 3 * AHEAD < n_doubts:
@@ -176,8 +180,12 @@ def _postfilter(ix, m, n_doubts, doubts, edges, hits, n, special, world):
             prefetch(meta, np.int64(doubts[i + 2 * AHEAD]) * META_COLUMNS)
         if i >= -AHEAD and i + AHEAD < n_doubts:
             c = np.int64(meta[doubts[i + AHEAD], CONTEXT])
+            own = np.int64(meta[doubts[i + AHEAD], CONSTANTS])
+            prefetch(own_constant, own)
             if c >= 0:
                 prefetch(value, c * columns)
+            else:
+                prefetch(own_constant, own + 8)
         if i < 0:
             continue
         k = np.int64(doubts[i])
@@ -261,7 +269,7 @@ def _look_into(ix, b, m, g, q, due, live, world):
     every such chunk. ``due`` gets the margin that today's slack would give.
     """
     slots = ix.slot_attribute.shape[0]
-    used, near, slack = ix.used[b], ix.summary[b], ix.slack
+    used, near = ix.used[b], ix.summary[b]
     at = b * slots * LINE
     for s in range(slots):
         if not used >> np.uint64(s) & np.uint64(1):
@@ -278,7 +286,7 @@ def _look_into(ix, b, m, g, q, due, live, world):
         if used >> np.uint64(s) & np.uint64(1) and near & ~covers_strictly(ix.cores, at + s * LINE, q[s], q[s]):
             live[n_live] = s
             n_live += 1
-            due[s] = np.uint8(min(255.0, 2.0 * slack[s] * ix.scale[b, s] + 2.0)) if slack[s] > 0.0 else 0
+            due[s] = due_margin(ix, b, s)
     live[slots] = n_live
     return near
 
@@ -309,7 +317,8 @@ def probe(ix, m, world, hits, special, doubts, edges, owed, scratch):
         g[s] = ABSENT_CELL if math.isnan(x) else global_cell(ix.cuts, s, x)
     n = n_doubts = n_owed = 0
     ix.count[PROBES] += 1
-    sampled = ix.count[PROBES] % MESSAGE_SAMPLE == 0
+    ix.seen[slots, SINCE] = 0.0
+    sampled = ix.count[PROBES] % MESSAGE_SAMPLE == 1
     n_met = _meet(ix, g, met)
     chunks_met = 0
     for group in range(0, n_met, GROUP):
@@ -402,7 +411,7 @@ def probe(ix, m, world, hits, special, doubts, edges, owed, scratch):
         ix.seen[slots, 0] += MESSAGE_SAMPLE
         ix.seen[slots, CHUNKS_SEEN] += MESSAGE_SAMPLE * chunks_met
         learn_passing(ix, m, world)
-        if ix.count[PROBES] % (8 * MESSAGE_SAMPLE) == 0:
+        if ix.count[PROBES] % (8 * MESSAGE_SAMPLE) == 1:
             adapt(ix)
     n, n_special = _postfilter(ix, m, n_doubts, doubts, edges, hits, n, special, world)
     return n, n_special, n_owed

@@ -48,13 +48,17 @@ N_ENTRIES, PROBES, UPDATES, CANDIDATES, FALSE_POSITIVES, ESCALATIONS = range(6)
 COMMON_COUNTS = 6
 
 
+# Bits of Contexts.watch: some index entry depends on the value; the index has to hear of every update of it.
+WATCHED, PINNED = range(2)
+
+
 class Contexts(Record):
     """What is known of every context, and how far each value may move before an index has to hear of it."""
 
     FIELDS: ClassVar = {
         "value": (np.float64, 2),  # [context, attribute]
         "residual": (np.int16, 2),  # [context, attribute], or [0, 0]
-        "watch": (np.uint8, 2),  # [context, attribute // 8], a bit per attribute: some index entry depends on it
+        "watch": (np.uint8, 3),  # [context, attribute // 8, 2], a bit per attribute: WATCHED, PINNED
         "safe": (np.float32, 3),  # [context, attribute, 2]: K(i) of paper 000 as a range of the context's value
         "head": (np.int32, 1),  # [context]: first clause on this context, -1 for none
     }
@@ -143,6 +147,7 @@ class Blocks(Record):
         "base": (np.float64, 2),
         "scale": (np.float64, 2),
         "width": (np.float64, 2),
+        "reach": (np.float64, 3),
         "used": (np.uint64, 1),
         "margin": (np.uint8, 1),
         "debt": (np.int32, 1),

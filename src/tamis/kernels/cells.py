@@ -30,12 +30,14 @@ from .bundles import (
     LOW_CTX,
     NEXT,
     NONE,
+    PINNED,
     PLACE,
     PREDICATES,
     PROFILE,
     PROGRAM_LENGTH,
     TEMPLATE,
     TRAITS,
+    WATCHED,
 )
 from .jit import bare, inlined
 from .postfilter import bound, constant, satisfiable
@@ -59,9 +61,10 @@ N_BLOCKS, N_NODES, SAMPLES = COMMON_COUNTS + 5, COMMON_COUNTS + 6, COMMON_COUNTS
 COUNTS = 16
 
 OPEN_LOW, OPEN_HIGH, ANY_HIGH, ABSENT_CELL = np.uint8(0), np.uint8(254), np.uint8(255), np.uint8(255)
-DEBT = 2048  # postfilter tests that cost as much as one deescalation (about 60 microseconds)
-VAIN = 2  # and as one scan of a chunk in vain
+DEBT = 1024  # postfilter tests that cost as much as one deescalation (about 70 microseconds)
+VAIN = 1  # and as one scan of a chunk in vain
 CLEAN = -1  # debt of a chunk that a deescalation could not improve
+UNBOUNDED = 200  # margin of a line, in cells, from which on it lets everything through
 FULL = np.uint32(0xFFFFFFFF)
 ONE = np.uint32(1)
 
@@ -125,12 +128,16 @@ def widen(ix, b, ch, s, ql, qh, low, high):
         else:
             if ql > 1:
                 low = ix.base[b, s] + (np.float64(ql) - 3.0) * ix.width[b, s]
+            else:
+                ix.reach[b, s, 0] = min(ix.reach[b, s, 0], low)
             ix.boxes[box] = min(ix.boxes[box], global_cell(ix.cuts, s, low))
         if qh >= OPEN_HIGH:
             ix.boxes[box + 32] = max(ix.boxes[box + 32], qh)
         else:
             if qh < 253:
                 high = ix.base[b, s] + np.float64(qh) * ix.width[b, s]
+            else:
+                ix.reach[b, s, 1] = max(ix.reach[b, s, 1], high)
             ix.boxes[box + 32] = max(ix.boxes[box + 32], global_cell(ix.cuts, s, high))
     return grew
 
@@ -185,7 +192,9 @@ def narrow(contexts, c, a, low, high):
     contexts.safe[c, a, 0] = max(contexts.safe[c, a, 0], low)
     contexts.safe[c, a, 1] = min(contexts.safe[c, a, 1], high)
     if not (contexts.safe[c, a, 0] == -np.inf and contexts.safe[c, a, 1] == np.inf):
-        contexts.watch[c, a >> 3] |= np.uint8(1 << (a & 7))
+        contexts.watch[c, a >> 3, WATCHED] |= np.uint8(1 << (a & 7))
+    if contexts.safe[c, a, 0] > contexts.safe[c, a, 1]:
+        contexts.watch[c, a >> 3, PINNED] |= np.uint8(1 << (a & 7))
 
 
 @inlined
@@ -193,7 +202,8 @@ def release(contexts, c, a):
     """Forget the safe range of one context value: no entry depends on it."""
     contexts.safe[c, a, 0] = -np.inf
     contexts.safe[c, a, 1] = np.inf
-    contexts.watch[c, a >> 3] &= np.uint8(~(1 << (a & 7)))
+    contexts.watch[c, a >> 3, WATCHED] &= np.uint8(~(1 << (a & 7)))
+    contexts.watch[c, a >> 3, PINNED] &= np.uint8(~(1 << (a & 7)))
 
 
 @bare

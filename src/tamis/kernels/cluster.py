@@ -181,6 +181,7 @@ def _lay_out(ix, b, ids, bounds, perm, key, first, last, world):
         # A single value gets a cell of its own: everything else falls to either end.
         ix.scale[b, s] = 251.0 / (high - low) if high > low and 251.0 / (high - low) < 1e300 else 1e300
         ix.width[b, s] = 1.0 / ix.scale[b, s]
+        ix.reach[b, s, 0], ix.reach[b, s, 1] = np.inf, -np.inf
         at = (b * slots + s) * LINE
         ix.zones[at : at + CHUNKS] = 255
         ix.zones[at + CHUNKS : at + LINE] = 0

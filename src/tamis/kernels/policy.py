@@ -10,24 +10,25 @@ import math
 import numpy as np
 
 from .bundles import ATTRIBUTE, FIRST_PREDICATE, N_ENTRIES, PREDICATES, PROBES, TEMPLATE
-from .cells import CHUNKS, LINE, N_BLOCKS, OPEN, OPEN_HIGH, OPEN_LOW, SAMPLES, cell, moves
+from .cells import CHUNKS, LINE, N_BLOCKS, OPEN, OPEN_HIGH, OPEN_LOW, SAMPLES, UNBOUNDED, cell, moves
 from .jit import bare
 from .simd import count_bits, covers
 
-# Costs in postfilter tests (about 30 ns): an update of a watched value, one that leaves its safe range, a chunk that a
-# message meets, an entry that moves to another chunk, a test of an entry that is in doubt on several slots.
-HEARING, ESCALATION, MEETING, MOVE, IN_DOUBT = 0.8, 7.0, 8.0, 20.0, 2.5
+# Costs in postfilter tests (about 70 ns): an update of a watched value; what it costs more when its entry follows, and
+# when it leaves its safe range; a chunk that a message meets; an entry that moves to another chunk; a test of an entry
+# that is in doubt on several slots.
+HEARING, FOLLOWING, ESCALATION, MEETING, MOVE, IN_DOUBT = 0.5, 0.9, 3.0, 1.5, 28.0, 1.3
 PATIENCE = 4.0  # updates per entry without a message after which none is expected
 KEPT = 0.7  # what is as it is counts as cheaper by this factor: a change of mind costs a deescalation of every chunk
 SAMPLE = 256  # one update in so many (fewer in a long run), one message in MESSAGE_SAMPLE, are looked at closely
 MESSAGE_SAMPLE = 8
+ENOUGH = 128  # updates looked at without which nothing is decided
 # Columns of Blocks.seen, per slot: updates, sum of squared steps, doubts, entries found, sum of their lines' margins.
-# In the row behind the slots: messages, updates, chunks met.
+# In the row behind the slots: messages, updates, chunks met, updates since the last message.
 MOVED, SQUARES, DOUBTED, FOUND, MARGINS = range(5)
-CHUNKS_SEEN = 2
+CHUNKS_SEEN, SINCE = 2, 3
 SEEN = 5
 LEARNING = 0.02  # weight of one message in what is known of the selectivity of slots
-UNBOUNDED = 200  # margin of a line, in cells, from which on it lets everything through
 MEMORY = 512.0  # messages after which what was seen counts half
 
 
@@ -38,6 +39,7 @@ def observe(ix, c, a, v, old, weight, world):
     pred, row = world.templates.predicate, world.templates.row
     seen = ix.seen
     seen[slots, 1] += weight
+    seen[slots, SINCE] += weight
     k = np.int64(world.contexts.head[c])
     step = v - old
     if k >= 0 and math.isfinite(step):
@@ -48,7 +50,7 @@ def observe(ix, c, a, v, old, weight, world):
                 seen[s, MOVED] += weight
                 seen[s, SQUARES] += weight * step * step
     ix.count[SAMPLES] += 1
-    if ix.count[SAMPLES] & 127 == 0:
+    if ix.count[SAMPLES] % ENOUGH == 0:
         adapt(ix)
 
 
@@ -77,7 +79,7 @@ def _best_slack(ix, s, updates, square, doubts, base):
     """The slack of slot ``s`` that would have cost least, and that cost.
 
     An update within the slack only has to be heard; it escalates with probability ~ 1 / (1 + x^2 / mean squared step),
-    as a random walk leaves a range in the square of its width. Slack x costs ``doubts`` for each cell of the ends of
+    as a random walk leaves a range in the square of its width; without slack its entry follows. Slack x costs ``doubts`` for each cell of the ends of
     entries that it leaves open, 2 x of them and ``base``.
     """
     grain = ix.grain[s]
@@ -85,9 +87,10 @@ def _best_slack(ix, s, updates, square, doubts, base):
     x = 126.0 * grain
     if ix.plot[s] <= 0.5 * _domain(ix, s):
         # What the blocks are sorted by stays narrow: beyond this, chunks would be met for nothing.
-        x = min(x, 0.25 * ix.passing[s] * _domain(ix, s))
+        x = min(x, ix.passing[s] * _domain(ix, s))
     for i in range(13):
-        price = updates * (HEARING + ESCALATION / (1.0 + x * x / square)) + doubts * (base + 2.0 * x / grain)
+        leaving = ESCALATION / (1.0 + x * x / square) if x > 0.0 else FOLLOWING
+        price = updates * (HEARING + leaving) + doubts * (base + 2.0 * x / grain)
         if price * (KEPT if i == 12 else 1.0) < cost:
             best, cost = x, price
         x = 0.5 * x if i < 10 else 0.0 if i == 10 else ix.scratch[1, s]  # last what it is today
@@ -106,7 +109,14 @@ def adapt(ix):
     """
     slots = ix.slot_attribute.shape[0]
     seen, slack = ix.seen, ix.slack
-    if seen[slots, 0] == 0.0 and seen[slots, 1] < PATIENCE * ix.count[N_ENTRIES]:
+    if ix.count[SAMPLES] < ENOUGH:
+        return
+    if seen[slots, SINCE] >= PATIENCE * ix.count[N_ENTRIES]:
+        for s in range(slots):
+            if seen[s, MOVED] > 0.0:
+                slack[s], ix.leash[s] = np.inf, np.inf
+        return
+    if seen[slots, 0] == 0.0:
         return
     total = 0.0
     before = 0
@@ -124,8 +134,7 @@ def adapt(ix):
     for s in range(slots):
         updates = seen[s, MOVED]
         if updates == 0.0:
-            slack[s] = 0.0 if seen[slots, 0] > 0.0 else slack[s]
-            ix.leash[s] = np.inf
+            slack[s], ix.leash[s] = 0.0, np.inf
             continue
         square = seen[s, SQUARES] / updates + 1e-300
         margin = seen[s, MARGINS] / max(1.0, seen[s, FOUND])
@@ -135,8 +144,8 @@ def adapt(ix):
     # Slots are in the order of their selectivity.
     unbounded, cost, doubts = slots, total * (KEPT if before == slots else 1.0), 0.0
     for first in range(slots - 1, -1, -1):
-        if seen[slots, 0] > 0.0 and ix.plot[first] <= 0.5 * _domain(ix, first):
-            break  # what the blocks are sorted by is never let go while there are messages
+        if ix.plot[first] <= 0.5 * _domain(ix, first):
+            break  # what the blocks are sorted by is not let go while there are messages
         if seen[first, MARGINS] < UNBOUNDED * seen[first, FOUND]:
             found /= ix.passing[first]
         if seen[first, MOVED] == 0.0:
@@ -190,7 +199,8 @@ def _best_leash(ix, s, updates, square):
         return best
     x = 16.0 * math.sqrt(square)
     for _ in range(8):
-        price = chunks * min(domain, plot + 2.0 * x) * MEETING + updates * MOVE / (1.0 + x * x / square)
+        far = 0.25 * plot + x  # from a place on the plot to the end of the leash
+        price = chunks * min(domain, plot + 2.0 * x) * MEETING + updates * MOVE / (1.0 + far * far / square)
         if price < cost:
             best, cost = x, price
         x *= 0.5

@@ -24,9 +24,11 @@ from .bundles import (
     HAS_SIBLING,
     META_COLUMNS,
     NEXT,
+    PINNED,
     PROFILE,
     TEMPLATE,
     UPDATES,
+    WATCHED,
     Blocks,
     Scan,
 )
@@ -54,6 +56,10 @@ def _probe(ix, m, world, hits, special, doubts, edges, owed, scratch):
 
 def _escalate(ix, k, a, v, world):
     """``escalate`` of the index."""
+
+
+def _follow(ix, k, p, a, v, world):
+    """``follow`` of the index."""
 
 
 def _observe(ix, c, a, v, old, weight, world):
@@ -90,6 +96,12 @@ def _escalate_of(ix, k, a, v, world):
     return lambda ix, k, a, v, world: escalate(ix, k, a, v, world)
 
 
+@overload(_follow, jit_options=BARE)
+def _follow_of(ix, k, p, a, v, world):
+    follow = _kernels_of(ix).follow
+    return lambda ix, k, p, a, v, world: follow(ix, k, p, a, v, world)
+
+
 @overload(_observe, jit_options=BARE)
 def _observe_of(ix, c, a, v, old, weight, world):
     observe = _kernels_of(ix).observe
@@ -124,7 +136,7 @@ def set_value(ix, c, a, v, r, world):
     contexts.value[c, a] = v
     if contexts.residual.shape[0]:
         contexts.residual[c, a] = r
-    if contexts.watch[c, a >> 3] >> (a & 7) & 1 and not (contexts.safe[c, a, 0] <= v and v <= contexts.safe[c, a, 1]):
+    if contexts.watch[c, a >> 3, WATCHED] >> (a & 7) & 1 and not (contexts.safe[c, a, 0] <= v and v <= contexts.safe[c, a, 1]):
         _moved(ix, c, a, v, world)
 
 
@@ -165,7 +177,7 @@ def _sort_by_order(codes, n, order):
 
 @bare
 def _hear(ix, first, last, shard, shards, updates, heard, world):
-    """Store updates first..last; those of watched values into ``heard``. Returns how many."""
+    """Store updates first..last; those of watched values into column 0 of ``heard``. Returns how many."""
     u_context, u_attribute, u_value, u_residual = updates
     wide = u_residual.shape[0] > 0
     value, residual = world.contexts.value, world.contexts.residual
@@ -181,9 +193,11 @@ def _hear(ix, first, last, shard, shards, updates, heard, world):
         value[c, a] = u_value[u]
         if exact:
             residual[c, a] = u_residual[u] if wide else 0
-        if watch[c, a >> np.uint64(3)] >> (a & np.uint64(7)) & 1:
-            prefetch(safe, np.int64(c * columns + a) * 2)
-            heard[n] = u
+        byte, bit = a >> np.uint64(3), a & np.uint64(7)
+        if watch[c, byte, WATCHED] >> bit & 1:
+            if not watch[c, byte, PINNED] >> bit & 1:
+                prefetch(safe, np.int64(c * columns + a) * 2)
+            heard[n, 0] = u
             n += 1
     return n
 
@@ -197,7 +211,7 @@ def _update(ix, first, last, shard, shards, updates, heard, world):
     """
     u_context, u_attribute, u_value, _ = updates
     contexts, clauses = world.contexts, world.clauses
-    value, safe, head = contexts.value, contexts.safe, contexts.head
+    value, safe, watch, head = contexts.value, contexts.safe, contexts.watch, contexts.head
     step = max(SAMPLE, (last - first) >> 10)
     sample = first + (-ix.count[UPDATES] & (SAMPLE - 1))
     for start in range(first, last, TILE):
@@ -210,23 +224,28 @@ def _update(ix, first, last, shard, shards, updates, heard, world):
         n_heard = _hear(ix, start, stop, shard, shards, updates, heard, world)
         n = 0
         for i in range(n_heard):
-            c, a, v = u_context[heard[i]], np.int64(u_attribute[heard[i]]), u_value[heard[i]]
-            heard[n] = heard[i]
-            if not (safe[c, a, 0] <= v and v <= safe[c, a, 1]):
+            u = heard[i, 0]
+            c, a, v = u_context[u], np.int64(u_attribute[u]), u_value[u]
+            heard[n, 0] = u
+            if watch[c, a >> 3, PINNED] >> (a & 7) & 1 or not (safe[c, a, 0] <= v and v <= safe[c, a, 1]):
                 n += 1
                 prefetch(head, c)
         for i in range(-2 * AHEAD, n):
             if i + 2 * AHEAD < n:
-                k = np.int64(head[u_context[heard[i + 2 * AHEAD]]])
+                k = np.int64(head[u_context[heard[i + 2 * AHEAD, 0]]])
                 prefetch(clauses.meta, max(0, k) * META_COLUMNS)
             if i >= -AHEAD and i + AHEAD < n:
-                u = heard[i + AHEAD]
+                u = heard[i + AHEAD, 0]
                 if head[u_context[u]] >= 0:
-                    _announce(ix, np.int64(head[u_context[u]]), np.int64(u_attribute[u]), world)
+                    heard[i + AHEAD, 1] = _announce(ix, np.int64(head[u_context[u]]), np.int64(u_attribute[u]), world)
             if i >= 0:
-                c, a = u_context[heard[i]], np.int64(u_attribute[heard[i]])
+                c, a = u_context[heard[i, 0]], np.int64(u_attribute[heard[i, 0]])
                 v = value[c, a]
-                if not (safe[c, a, 0] <= v and v <= safe[c, a, 1]):
+                if watch[c, a >> 3, PINNED] >> (a & 7) & 1:
+                    k = np.int64(head[c])
+                    if clauses.meta[k, NEXT] >= 0 or not _follow(ix, k, heard[i, 1], a, v, world):
+                        _moved(ix, c, a, v, world)
+                elif not (safe[c, a, 0] <= v and v <= safe[c, a, 1]):
                     _moved(ix, c, a, v, world)
     ix.count[UPDATES] += last - first
 
@@ -257,7 +276,7 @@ def replay(ix, shard, shards, runs, updates, skip, tracks, conditions, track_con
     doubts = np.empty(room + 64, np.int32)
     edges = np.empty(room + 64, np.uint64)
     owed = np.empty(64, np.int64)
-    heard = np.empty(TILE + 1, np.int64)
+    heard = np.empty((TILE + 1, 2), np.int64)
     slots = max(1, ix.slot_attribute.shape[0])
     scratch = _blocks.scratch_for(slots, ix.clause.shape[0])
     for i in range(runs.shape[0]):

@@ -149,6 +149,7 @@ def announce(ix, k, a, world):
     prefetch(ix.low, s * ix.low.shape[1] + place)
     prefetch(ix.high, s * ix.low.shape[1] + place)
     prefetch(ix.plain, place)
+    return np.int64(-1)
 
 
 @bare
@@ -186,6 +187,13 @@ def escalate(ix, k, a, v, world):
     else:
         _write(ix, k, e, world)
     return nothing
+
+
+@bare
+def follow(ix, k, p, a, v, world):
+    """As :func:`tamis.kernels.agile.follow`: a scan always follows."""
+    escalate(ix, k, a, v, world)
+    return True
 
 
 @bare
