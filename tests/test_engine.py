@@ -12,6 +12,7 @@ import pyarrow as pa
 import pytest
 
 from tamis import EventError, EventLog, Filter, InvariantError, ProfileError, UsageError
+from tamis.kernels import process as kernel
 from tamis.reference import ReferenceFilter
 from tamis.testing import differences
 
@@ -231,3 +232,18 @@ def test_a_list_with_a_time_beyond_the_calendar_is_rejected_alone() -> None:
     found = f.match_many({"times": column})
     assert found.by_message() == {0: ["epoch"]}
     assert [(one.kind, one.row) for one in found.rejected] == [("message", 1)]
+
+
+def test_columns_from_arrow_do_not_compile_the_kernels_again() -> None:
+    f = Filter()
+    f.subscribe("near", "x between ctx.x - 5 and ctx.x + 5", context="c")
+    f.update("c", x=1)
+    f.match({"x": 1})
+    before = len(kernel.replay.signatures)
+    f.process(
+        EventLog.merge(
+            updates=pa.table({"context": np.zeros(3, np.int64), "attribute": ["x"] * 3, "value": [1.0, 2.0, 3.0]})
+        )
+    )
+    f.process(EventLog.merge(messages=pa.table({"x": [1.0, 2.0]})))
+    assert len(kernel.replay.signatures) == before

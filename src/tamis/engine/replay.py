@@ -442,6 +442,7 @@ class Replay:
         profiles = f._profiles.bundle()
         n = len(segment.skip)
         serial, self._serial = self._serial, self._serial + n
+        updates = tuple(_read_only(column) for column in segment.updates)
 
         def shard(number: int) -> tuple[Any, Any, Any]:
             found: tuple[Any, Any, Any] = kernel.replay(
@@ -449,7 +450,7 @@ class Replay:
                 number,
                 f.threads,
                 segment.runs,
-                segment.updates,
+                updates,
                 segment.skip,
                 rules,
                 conditions,
@@ -515,6 +516,13 @@ def _sliced(table: Table | None, first: int, last: int) -> Table | None:
     if last - first == table.num_rows:
         return table
     return Table({name: table.column(name)[first:last] for name in table.names}, last - first)
+
+
+def _read_only(array: NDArray[Any]) -> NDArray[Any]:
+    """A view that cannot be written to: to Numba that is another type, and some columns come from Arrow as such."""
+    view = array.view()
+    view.flags.writeable = False
+    return view
 
 
 def _sliced_updates(updates: UpdateTable | None, first: int, last: int) -> UpdateTable | None:

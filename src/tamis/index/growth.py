@@ -1,7 +1,8 @@
 """Arrays that grow by doubling, so that appending n rows one at a time costs O(n), on large pages where they are large.
 
-Kernels jump about in these arrays. With pages of 4 KB nearly every jump would miss the processor's table of pages, which
-costs as much as the access itself; NumPy asks for large pages too, but not for arrays of zeros or of a few megabytes.
+Kernels jump about in these arrays. With pages of 4 KB nearly every jump would miss the processor's table of pages,
+which costs as much as the access itself. NumPy asks for large pages too, but not for arrays of zeros or of a few
+megabytes.
 """
 
 from __future__ import annotations

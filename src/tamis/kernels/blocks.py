@@ -315,7 +315,7 @@ def probe(ix, m, world, hits, special, doubts, edges, owed, scratch):
     for s in range(slots):
         x = x_of[m, slot_attribute[s]]
         g[s] = ABSENT_CELL if math.isnan(x) else global_cell(ix.cuts, s, x)
-    n = n_doubts = n_owed = 0
+    n = n_doubts = n_owed = zero = np.int64(0)  # not literals, which would be types of their own
     ix.count[PROBES] += 1
     ix.seen[slots, SINCE] = 0.0
     sampled = ix.count[PROBES] % MESSAGE_SAMPLE == 1
@@ -338,7 +338,7 @@ def probe(ix, m, world, hits, special, doubts, edges, owed, scratch):
         for j in range(-2 * STEP, n_alive):
             if j + 2 * STEP < n_alive:
                 chunk, i = np.int64(alive[j + 2 * STEP, 0]), np.int64(alive[j + 2 * STEP, 1])
-                _ask_for_chunk(ix, chunk, lives[i], 0, min(GLANCE, lives[i, slots]))
+                _ask_for_chunk(ix, chunk, lives[i], zero, min(GLANCE, lives[i, slots]))
                 prefetch(masks, chunk * MASKS)
             if j + STEP >= 0 and j + STEP < n_alive:
                 chunk, i = np.int64(alive[j + STEP, 0]), np.int64(alive[j + STEP, 1])
@@ -348,9 +348,9 @@ def probe(ix, m, world, hits, special, doubts, edges, owed, scratch):
                     found &= covers(lines, (chunk * slots + live[u]) * LINE, q[live[u]], q[live[u]])
                 alive[j + STEP, 2] = found
                 if found == 0:
-                    n_owed = _owe(debt, chunk, VAIN, owed, n_owed)
+                    n_owed = _owe(debt, chunk, np.int64(VAIN), owed, n_owed)
                 else:
-                    _ask_for_chunk(ix, chunk, live, GLANCE, live[slots])
+                    _ask_for_chunk(ix, chunk, live, np.int64(GLANCE), live[slots])
                     prefetch(profile, chunk * CHUNK)
                     prefetch(profile, chunk * CHUNK + 16)
                     prefetch(margin, chunk * slots)
@@ -365,13 +365,13 @@ def probe(ix, m, world, hits, special, doubts, edges, owed, scratch):
                 if found == 0:
                     break
             if found == 0:
-                n_owed = _owe(debt, chunk, VAIN, owed, n_owed)
+                n_owed = _owe(debt, chunk, np.int64(VAIN), owed, n_owed)
                 continue
             place = chunk * CHUNK
             fixed = found & masks[chunk, FIXED]
             found &= ~fixed
             unclear = np.uint32(0)
-            loose = 0
+            loose = zero
             for u in range(n_live):
                 s = live[u]
                 wide = margin[chunk * slots + s]

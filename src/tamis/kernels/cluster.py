@@ -201,7 +201,7 @@ def _lay_out(ix, b, ids, bounds, perm, key, first, last, world):
     todo = np.empty((64, 2), np.int64)
     todo[0, 0], todo[0, 1] = first, last
     depth = 1
-    ch = 0
+    ch = np.int64(0)  # not a literal, which would be a type of its own and compile everything twice
     fill = max(CHUNK_FILL, (last - first + CHUNKS - 1) // CHUNKS)
     while depth > 0:
         depth -= 1
@@ -217,7 +217,7 @@ def _lay_out(ix, b, ids, bounds, perm, key, first, last, world):
                 ix.plots[at], ix.plots[at + CHUNKS] = ix.zones[at], ix.zones[at + CHUNKS]
             ch += 1
             continue
-        cut = _partition(bounds, perm, key, lo, hi, fill, False)[0]
+        cut = _partition(bounds, perm, key, lo, hi, fill, np.int64(0))[0]
         todo[depth, 0], todo[depth, 1] = lo, cut
         todo[depth + 1, 0], todo[depth + 1, 1] = cut, hi
         depth += 2
@@ -261,7 +261,7 @@ def build(ix, ids, world):
             ix.node[node, LEAF] = b
             _lay_out(ix, b, ids, bounds, perm, key, first, last, world)
             continue
-        cut, s, value = _partition(bounds, perm, key, first, last, BLOCK_FILL, True)
+        cut, s, value = _partition(bounds, perm, key, first, last, np.int64(BLOCK_FILL), np.int64(1))
         left = ix.count[N_NODES]
         if left + 2 > ix.node.shape[0]:
             return False
@@ -397,7 +397,7 @@ def _split_block(ix, node, world):
     bounds = _bounds_of(ix, ids[:n], world)
     perm = np.arange(n).astype(np.int32)
     key = np.empty(n, np.float32)
-    cut, s, value = _partition(bounds, perm, key, 0, n, 1, True)
+    cut, s, value = _partition(bounds, perm, key, np.int64(0), n, np.int64(1), np.int64(1))
     other = ix.count[N_BLOCKS]
     ix.count[N_BLOCKS] += 1
     ix.count[SPLITS] += 1

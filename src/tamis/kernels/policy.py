@@ -79,8 +79,8 @@ def _best_slack(ix, s, updates, square, doubts, base):
     """The slack of slot ``s`` that would have cost least, and that cost.
 
     An update within the slack only has to be heard; it escalates with probability ~ 1 / (1 + x^2 / mean squared step),
-    as a random walk leaves a range in the square of its width; without slack its entry follows. Slack x costs ``doubts`` for each cell of the ends of
-    entries that it leaves open, 2 x of them and ``base``.
+    as a random walk leaves a range in the square of its width; without slack its entry follows. Slack x costs
+    ``doubts`` for each cell of the ends of entries that it leaves open, 2 x of them and ``base``.
     """
     grain = ix.grain[s]
     best, cost = 0.0, np.inf

@@ -136,7 +136,9 @@ def set_value(ix, c, a, v, r, world):
     contexts.value[c, a] = v
     if contexts.residual.shape[0]:
         contexts.residual[c, a] = r
-    if contexts.watch[c, a >> 3, WATCHED] >> (a & 7) & 1 and not (contexts.safe[c, a, 0] <= v and v <= contexts.safe[c, a, 1]):
+    if contexts.watch[c, a >> 3, WATCHED] >> (a & 7) & 1 and not (
+        contexts.safe[c, a, 0] <= v and v <= contexts.safe[c, a, 1]
+    ):
         _moved(ix, c, a, v, world)
 
 
@@ -289,7 +291,7 @@ def replay(ix, shard, shards, runs, updates, skip, tracks, conditions, track_con
                 ends[m] = n_out
                 continue
             n, n_special, n_owed = _probe(ix, m, world, hits, special, doubts, edges, owed, scratch)
-            n_effects = 0
+            n_effects = np.int64(0)
             for j in range(n_special):
                 k = special[j]
                 p, traits = world.clauses.meta[k, PROFILE], world.clauses.meta[k, FLAGS]
@@ -304,7 +306,8 @@ def replay(ix, shard, shards, runs, updates, skip, tracks, conditions, track_con
                     n_effects += 1
             if n_out + n > out.shape[0]:
                 bigger = np.empty(2 * (n_out + n), np.int32)
-                bigger[:n_out] = out[:n_out]
+                for j in range(n_out):  # assigning a slice would compile NumPy's rules of broadcasting
+                    bigger[j] = out[j]
                 out = bigger
             for j in range(n):
                 out[n_out + j] = hits[j]
@@ -332,7 +335,8 @@ def replay(ix, shard, shards, runs, updates, skip, tracks, conditions, track_con
                 for _ in range(_apply(ix, first_effect, effects, m, c, profiles, world)):
                     if n_failures == failures.shape[0]:
                         more = np.empty((2 * n_failures, 2), np.int64)
-                        more[:n_failures] = failures
+                        for q in range(n_failures):
+                            more[q, 0], more[q, 1] = failures[q, 0], failures[q, 1]
                         failures = more
                     failures[n_failures, 0], failures[n_failures, 1] = m, owner
                     n_failures += 1
