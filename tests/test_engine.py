@@ -55,6 +55,21 @@ def test_profiles_before_values_do_not_ruin_the_index() -> None:
     f.check()
 
 
+def test_a_few_profiles_before_their_values_do_not_ruin_the_index() -> None:
+    rng = np.random.default_rng(2)
+    names = [f"c{i}" for i in range(500)]
+    low = rng.uniform(0, 10_000, 9_500)
+    f = Filter()
+    f.subscribe_many("x between {low} and {high}", {"id": np.arange(9_500), "low": low, "high": low + 10})
+    f.subscribe_many("x between ctx.x - 5 and ctx.x + 5", {"id": names, "context": names})
+    f.match({"x": 1})
+    f.update_many(names, "x", rng.uniform(0, 10_000, len(names)))
+    before = f.stats["chunks_met"]
+    f.match_many({"x": rng.uniform(0, 10_000, 100)})
+    assert f.stats["chunks_met"] - before < 100 * 10
+    f.check()
+
+
 def test_updates_inside_the_safe_range_do_not_touch_the_index() -> None:
     rng = np.random.default_rng(3)
     names = [f"c{i}" for i in range(1_000)]

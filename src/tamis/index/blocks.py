@@ -156,7 +156,7 @@ class BlocksIndex:
         entries = int(self.bundle.count[N_ENTRIES])
         self._next_look = int(moves) + max(64, entries // 8)
         past = self.bundle.count - self._since
-        if self._shut > entries // 4 and past[ESCALATIONS] > self._shut // 2:
+        if self._shut > entries // 8 and past[ESCALATIONS] > self._shut // 2:
             return True
         chunks = int(self.bundle.count[kernel.N_BLOCKS]) * kernel.CHUNKS
         met = past[kernel.CHUNKS_MET] / max(64, past[PROBES])

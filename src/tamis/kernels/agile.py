@@ -233,6 +233,19 @@ def _send_home(ix, k, s, abroad, b, ch, t, world):
 
 
 @bare
+def _rewrite(ix, k, b, ch, t, world):
+    """Write clause ``k``, which ``read_entry`` has read, into its home block if that has room, else where it is."""
+    home = np.int64(ix.node[home_of(ix), LEAF])
+    if home != b and has_room(ix, home):
+        remove(ix, k, world)
+        put(ix, k, home, world)
+        ix.count[N_ENTRIES] += 1
+        ix.count[MOVES] += 1
+    else:
+        write_entry(ix, k, b, ch, t, world)
+
+
+@bare
 def _let_go(ix, chunk, s, world):
     """Slot ``s`` gets slack without bounds: all entries of a chunk together, as one of them puts the line in doubt."""
     meta, pred, row = world.clauses.meta, world.templates.predicate, world.templates.row
@@ -298,8 +311,9 @@ def escalate(ix, k, a, v, world):
             _close(ix, k, chunk, t, world)
             return nothing
         if meta[k, FLAGS] & CLOSED:
+            # Where it lies was decided while its values were unknown.
             read_entry(ix, k, world)
-            write_entry(ix, k, b, ch, t, world)
+            _rewrite(ix, k, b, ch, t, world)
             return nothing
     low, high = np.float32(-np.inf), np.float32(np.inf)
     for p in range(row[r, FIRST_PREDICATE], row[r, FIRST_PREDICATE] + row[r, PREDICATES]):
@@ -419,13 +433,6 @@ def deescalate(ix, chunk, world):
         taken &= taken - ONE
         k = np.int64(ix.clause[chunk * CHUNK + t])
         read_entry(ix, k, world)
-        home = np.int64(ix.node[home_of(ix), LEAF])
-        if home != b and has_room(ix, home):
-            remove(ix, k, world)
-            put(ix, k, home, world)
-            ix.count[N_ENTRIES] += 1
-            ix.count[MOVES] += 1
-        else:
-            write_entry(ix, k, b, ch, t, world)
+        _rewrite(ix, k, b, ch, t, world)
     _tighten(ix, b, ch)
     ix.debt[chunk] = CLEAN
