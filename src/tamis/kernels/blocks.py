@@ -16,7 +16,8 @@ message that lacks the attribute. A block's own cells span its box, so few messa
 those strictly inside are matches without a look at the exact values.
 
 AGILE (paper 000). ``Contexts.safe`` holds for every context value the range in which all its entries stay valid:
-K(i). An update inside it is a plain store. One that leaves it *escalates*: the entry gets a new range, wider than its
+K(i). An update inside it is a plain store. Without such a range the entry *follows*: two cells are written, if they
+stay in the zone. An update that leaves the range *escalates*: the entry gets a new range, wider than its
 interval by the *slack* of the slot, and the value may move that far. The ``margin`` of a line says how many cells its
 ranges may be too wide: a message that lies deeper inside is a match all the same, one within the margin is in doubt and
 postfiltered. Slack saves escalations and costs doubts; :func:`tamis.kernels.policy.adapt` weighs the two, per slot, by
