@@ -70,6 +70,23 @@ def test_a_few_profiles_before_their_values_do_not_ruin_the_index() -> None:
     f.check()
 
 
+def test_room_is_made_for_profiles_that_open_at_the_same_place() -> None:
+    rng = np.random.default_rng(4)
+    names = [f"c{i}" for i in range(1_000)]
+    low = rng.uniform(0, 10_000, 19_000)
+    f = Filter()
+    f.subscribe_many("x between {low} and {high}", {"id": np.arange(19_000), "low": low, "high": low + 10})
+    f.subscribe_many("x between ctx.x - 5 and ctx.x + 5", {"id": names, "context": names})
+    f.match({"x": 1})
+    splits = f.stats["splits"]
+    f.update_many(names, "x", rng.uniform(5_000, 5_100, len(names)))
+    before = f.stats["chunks_met"]
+    f.match_many({"x": rng.uniform(0, 4_000, 100)})
+    assert f.stats["splits"] > splits
+    assert f.stats["chunks_met"] - before < 100 * 10
+    f.check()
+
+
 def test_updates_inside_the_safe_range_do_not_touch_the_index() -> None:
     rng = np.random.default_rng(3)
     names = [f"c{i}" for i in range(1_000)]

@@ -175,6 +175,8 @@ class Filter:
         for shard, index in enumerate(self._indexes):
             if index.worn():
                 index.build(self._live(shard), self._world(shard), len(self._compiler.attributes))
+            if index.crowded():
+                index.settle(self._world(shard))
         if not self._subscriptions.pending:
             return
         added, replaced = self._subscriptions.take()

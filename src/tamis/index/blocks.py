@@ -10,6 +10,7 @@ from numpy.typing import NDArray
 from tamis.errors import InvariantError
 from tamis.kernels import blocks as kernel
 from tamis.kernels.bundles import (
+    AWAY,
     CANDIDATES,
     CLOSED,
     ESCALATIONS,
@@ -122,6 +123,7 @@ class BlocksIndex:
         self._since = self.bundle.count.copy()
 
     def build(self, ids: Ids, world: World, attributes: int) -> None:
+        world.clauses.meta[ids, FLAGS] &= ~AWAY
         slots, cuts, passing = choose_slots(ids, world, attributes)
         room = int(len(ids) / kernel.BLOCK_FILL * 1.1) + 2
         counts = self.bundle.count
@@ -171,12 +173,24 @@ class BlocksIndex:
         if slots < MAX_SLOTS and kernel.needs_slots(self.bundle, ids, world):
             return False
         self._know_templates(ids, world)
+        self._insert(ids, world)
+        return True
+
+    def _insert(self, ids: Ids, world: World) -> None:
         done = 0
-        while True:
+        while done < len(ids):
             done = kernel.insert(self.bundle, ids, done, world)
-            if done == len(ids):
-                return True
-            self._grow()
+            if done < len(ids):
+                self._grow()
+
+    def crowded(self) -> bool:
+        away = int(self.bundle.count[kernel.N_AWAY])
+        return away > 64 and away > int(self.bundle.count[N_ENTRIES]) // 1024
+
+    def settle(self, world: World) -> None:
+        ids = kernel.away(self.bundle, world)
+        self.remove(ids, world)
+        self._insert(ids, world)
 
     def remove(self, ids: Ids, world: World) -> None:
         for k in ids:

@@ -74,6 +74,13 @@ class NoIndex:
         """Never: a scan has no order to lose."""
         return False
 
+    def crowded(self) -> bool:
+        """Never, for the same reason."""
+        return False
+
+    def settle(self, world: World) -> None:
+        """Nothing to do: one place is as good as another."""
+
     def remove(self, ids: Ids, world: World) -> None:
         for k in ids:
             kernel.remove(self.bundle, k, world)

@@ -12,6 +12,7 @@ contain clauses that do not match, it never lacks one that does.
 | covers | new value in K(i)? | in the replay kernel, for every update: ``Contexts.safe`` |
 | escalate | escalate | in the replay kernel, when ``covers`` says no |
 | ``deescalate`` | deescalate | in the replay kernel when the evidence is there; from outside: all at once |
+| ``settle`` | | between logs, when ``escalate`` found no room where an entry belongs |
 | ``check`` | the conditions of Table 1 | on demand |
 """
 
@@ -41,6 +42,12 @@ class Index(Protocol):
 
     def worn(self) -> bool:
         """Whether a ``build`` over all live clauses would pay by now. O(1)."""
+
+    def crowded(self) -> bool:
+        """Whether ``settle`` would pay by now. O(1)."""
+
+    def settle(self, world: World) -> None:
+        """Make room for entries that found none where they belong."""
 
     def remove(self, ids: Ids, world: World) -> None:
         """Forget clauses. O(1) each."""

@@ -8,6 +8,7 @@ import numpy as np
 
 from .bundles import (
     ATTRIBUTE,
+    AWAY,
     CLOSED,
     COMPLEX,
     CONSTANTS,
@@ -44,6 +45,7 @@ from .cells import (
     LEAF,
     LINE,
     MOVES,
+    N_AWAY,
     ONE,
     OPEN,
     TAKEN,
@@ -234,9 +236,22 @@ def _send_home(ix, k, s, abroad, b, ch, t, world):
 
 @bare
 def _rewrite(ix, k, b, ch, t, world):
-    """Write clause ``k``, which ``read_entry`` has read, into its home block if that has room, else where it is."""
+    """Write clause ``k``, which ``read_entry`` has read, into its home block if that has room, else where it is.
+
+    Room is made between logs, see :func:`tamis.kernels.cluster.away`.
+    """
     home = np.int64(ix.node[home_of(ix), LEAF])
-    if home != b and has_room(ix, home):
+    flags = world.clauses.meta[k, FLAGS]
+    if home != b and not has_room(ix, home):
+        if not flags & AWAY:
+            world.clauses.meta[k, FLAGS] |= AWAY
+            ix.count[N_AWAY] += 1
+        write_entry(ix, k, b, ch, t, world)
+        return
+    if flags & AWAY:
+        world.clauses.meta[k, FLAGS] &= ~AWAY
+        ix.count[N_AWAY] -= 1
+    if home != b:
         remove(ix, k, world)
         put(ix, k, home, world)
         ix.count[N_ENTRIES] += 1

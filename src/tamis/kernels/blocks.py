@@ -77,6 +77,7 @@ from .cells import (
     LINE,
     MASKS,
     MOVES,
+    N_AWAY,
     N_BLOCKS,
     ONE,
     OPEN,
@@ -91,7 +92,7 @@ from .cells import (
     global_cell,
     routed,
 )
-from .cluster import build, insert, needs_slots, remove
+from .cluster import away, build, insert, needs_slots, remove
 from .jit import bare, kernel
 from .policy import (
     CHUNKS_SEEN,
@@ -121,10 +122,12 @@ __all__ = [
     "LINE",
     "MASKS",
     "MOVES",
+    "N_AWAY",
     "N_BLOCKS",
     "SEEN",
     "SPLITS",
     "announce",
+    "away",
     "build",
     "check",
     "deescalate",

@@ -8,7 +8,9 @@ import numpy as np
 
 from .bundles import (
     ATTRIBUTE,
+    AWAY,
     FIRST_PREDICATE,
+    FLAGS,
     N_ENTRIES,
     PLACE,
     PREDICATES,
@@ -26,6 +28,7 @@ from .cells import (
     LEFT,
     LINE,
     MASKS,
+    N_AWAY,
     N_BLOCKS,
     N_NODES,
     ONE,
@@ -442,10 +445,29 @@ def insert(ix, ids, first, world):
     return ids.shape[0]
 
 
+@kernel
+def away(ix, world):
+    """The clauses that lie elsewhere because there was no room in their home block."""
+    found = np.empty(max(0, ix.count[N_AWAY]), np.int32)
+    n = 0
+    for chunk in range(ix.count[N_BLOCKS] * CHUNKS):
+        taken = ix.masks[chunk, TAKEN]
+        while taken != 0:
+            k = ix.clause[chunk * CHUNK + lowest_bit(taken)]
+            taken &= taken - ONE
+            if world.clauses.meta[k, FLAGS] & AWAY and n < found.shape[0]:
+                found[n] = k
+                n += 1
+    return found[:n]
+
+
 @bare
 def remove(ix, k, world):
     """Take clause ``k`` out; zones and boxes may stay too wide until the next deescalation."""
     meta = world.clauses.meta
+    if meta[k, FLAGS] & AWAY:
+        meta[k, FLAGS] &= ~AWAY
+        ix.count[N_AWAY] -= 1
     place = np.int64(meta[k, PLACE])
     chunk, t = place >> 5, place & 31
     for which in range(MASKS):

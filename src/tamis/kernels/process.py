@@ -130,6 +130,19 @@ def _moved(ix, c, a, v, world):
 
 
 @inlined
+def _followed(ix, k, p, a, v, world):
+    """Whether clause ``k``, of which ``announce`` said ``p``, and all behind it on its context follow to ``v``."""
+    meta = world.clauses.meta
+    while k >= 0:
+        if depends(world.templates.row, meta[k, TEMPLATE], a) and not _follow(ix, k, p, a, v, world):
+            return False
+        k = np.int64(meta[k, NEXT])
+        if k >= 0:
+            p = _announce(ix, k, a, world)
+    return True
+
+
+@inlined
 def set_value(ix, c, a, v, r, world):
     """Context ``c``, attribute ``a`` := ``v`` (with residual ``r``)."""
     contexts = world.contexts
@@ -244,8 +257,7 @@ def _update(ix, first, last, shard, shards, updates, heard, world):
                 c, a = u_context[heard[i, 0]], np.int64(u_attribute[heard[i, 0]])
                 v = value[c, a]
                 if watch[c, a >> 3, PINNED] >> (a & 7) & 1:
-                    k = np.int64(head[c])
-                    if clauses.meta[k, NEXT] >= 0 or not _follow(ix, k, heard[i, 1], a, v, world):
+                    if not _followed(ix, np.int64(head[c]), heard[i, 1], a, v, world):
                         _moved(ix, c, a, v, world)
                 elif not (safe[c, a, 0] <= v and v <= safe[c, a, 1]):
                     _moved(ix, c, a, v, world)
