@@ -9,7 +9,6 @@ micro-batch, which a busy neighbour changes little, from the processes. ``--docs
 from __future__ import annotations
 
 import statistics
-import sys
 import tempfile
 import time
 from collections import defaultdict
@@ -21,12 +20,10 @@ from typing import Any
 import psutil
 
 from measure import Inexact, Result, main, progress
-from spark_session import session
+from spark_session import FOR_DOCS, session, write_table
 from spark_stream import CORES, UPDATES, Spark, World, engine, put
 
 WARM, BATCHES = 60, 40
-PAGE = Path(__file__).resolve().parent.parent / "docs" / "spark.md"
-BEGIN, END = "<!-- benchmarks/spark_batch.py --docs writes from here", "<!-- to here -->"
 TRIGGER = {
     "latestOffset": "what is new in the sources",
     "walCommit": "write down what this micro-batch reads",
@@ -88,8 +85,8 @@ def run(scale: float = 1.0, repeats: int = BATCHES) -> dict[str, Any]:
     result.exact = f"equal number of matches in each of {len(expected)} micro-batches"
     table = "\n".join(_table(statistics.median(fixed), parts, spent))
     print(table)
-    if "--docs" in DOCS:
-        _write(table)
+    if FOR_DOCS:
+        write_table("spark_batch", table)
     return result.to_dict()
 
 
@@ -167,15 +164,5 @@ def _table(total: float, parts: dict[str, dict[str, float]], spent: dict[str, fl
     yield f"| processor time: {', '.join(spent)} | {', '.join(f'{value:.0f}' for value in spent.values())} |"
 
 
-def _write(table: str) -> None:
-    text = PAGE.read_text(encoding="utf-8")
-    head, _, rest = text.partition(BEGIN)
-    first, _, tail = rest.partition("\n")
-    PAGE.write_text(f"{head}{BEGIN}{first}\n{table}\n{END}{tail.partition(END)[2]}", encoding="utf-8")
-
-
-DOCS = [argument for argument in sys.argv if argument == "--docs"]
-
 if __name__ == "__main__":
-    sys.argv = [argument for argument in sys.argv if argument != "--docs"]
     main(run)

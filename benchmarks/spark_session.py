@@ -1,11 +1,17 @@
-"""The Spark session of the Spark benchmarks: all cores of the machine, one Python worker per core."""
+"""What the Spark benchmarks share: a session on all cores with one Python worker each, and tables in the docs."""
 
 from __future__ import annotations
 
 import os
+import sys
+from pathlib import Path
 from typing import Any
 
 from tamis.spark import builder
+
+DOCS = Path(__file__).resolve().parent.parent / "docs"
+FOR_DOCS = "--docs" in sys.argv  # a benchmark shall write its table into the page; the common options do not know it
+sys.argv = [argument for argument in sys.argv if argument != "--docs"]
 
 
 def session(memory: str = "4g") -> Any:
@@ -21,3 +27,12 @@ def session(memory: str = "4g") -> Any:
     )
     spark.sparkContext.setLogLevel("ERROR")
     return spark
+
+
+def write_table(name: str, table: str) -> None:
+    """Put a table into ``docs/spark.md``, between the marks of a benchmark."""
+    page = DOCS / "spark.md"
+    begin, end = f"<!-- benchmarks/{name}.py --docs writes from here", "<!-- to here -->"
+    head, _, rest = page.read_text(encoding="utf-8").partition(begin)
+    first, _, tail = rest.partition("\n")
+    page.write_text(f"{head}{begin}{first}\n{table}\n{end}{tail.partition(end)[2]}", encoding="utf-8")
