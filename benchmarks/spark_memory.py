@@ -44,14 +44,16 @@ def run(scale: float = 1.0, repeats: int = BATCHES) -> dict[str, Any]:
         expected = engine(world, batches)[1]
         spark = session("1g")
         side = Spark(spark, world, Path(place))
-        query = side.start()
         for number, table in enumerate(batches):
             put(side.where / "in", number, table)
+        query = side.start()
+        for number in range(repeats):
             while query.isActive and number not in side.figures:
                 time.sleep(0.01)
             advance(f"micro-batch {number + 1}")
             for name, megabytes in resident(spark).items():
                 taken[name].append(megabytes)
+        query.processAllAvailable()
         query.stop()
         spark.stop()
     if [side.matches[batch] for batch in range(repeats)] != expected:

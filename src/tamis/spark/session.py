@@ -1,7 +1,7 @@
-"""Settings of Spark that tamis needs, and those that make it fast.
+"""Settings of Spark that tamis needs, and those that make it fast and lean.
 
-Guarantees that what is needed is set when a stream is started (:func:`prepare`); what makes it fast has to be set
-before Spark starts (:func:`builder`) and changes no result.
+Guarantees that what is needed is set when a stream is started (:func:`prepare`); what makes it fast and lean has to be
+set before Spark starts (:func:`builder`) and changes no result.
 """
 
 from __future__ import annotations
@@ -22,6 +22,12 @@ FAST: Final = {
     "spark.sql.session.timeZone": "UTC",
     "spark.ui.enabled": "false",
 }
+# A stream runs for months: the driver remembers this much of what it did, not the last thousand of everything.
+LEAN: Final = {
+    "spark.ui.retainedJobs": "100",
+    "spark.ui.retainedStages": "200",
+    "spark.sql.ui.retainedExecutions": "100",
+}
 _ROCKSDB: Final = "org.apache.spark.sql.execution.streaming.state.RocksDBStateStoreProvider"
 
 
@@ -31,7 +37,7 @@ def builder(master: str | None = None, name: str = "tamis") -> SparkSession.Buil
     found = SparkSession.builder.appName(name)
     if master is not None:
         found = found.master(with_retries(master))
-    for key, value in FAST.items():
+    for key, value in {**FAST, **LEAN}.items():
         found = found.config(key, value)
     return found
 
