@@ -13,8 +13,10 @@ import pytest
 from streams import ARROW, SCHEMA, VOCABULARY, Collected, Expected, Folder, cut, delivered, random_rows
 
 from tamis import ReferenceFilter, TamisError
+from tamis.errors import UsageError
 from tamis.spark import match_stream, read_contexts, sinks
 from tamis.spark.route import Packer, from_bytes, shard_keys
+from tamis.spark.stream import milliseconds
 from tamis.testing import _comparable, random_tracks
 
 
@@ -291,18 +293,44 @@ def test_outputs_of_one_stream(spark: Any, tmp_path: Path) -> None:
 def test_what_cannot_work_is_said_before_anything_runs(spark: Any, tmp_path: Path) -> None:
     (tmp_path / "in").mkdir()
     events = spark.readStream.schema(SCHEMA).parquet(str(tmp_path / "in"))
+    profiles = spark.readStream.schema(PROFILES).parquet(str(tmp_path / "in"))
     for options, words in (
         ({"events": events, "order": "sec"}, "did you mean 'seq'"),
         ({"events": events, "shards": 0}, "from 1 to 4096"),
         ({"events": events, "message_id": "nr"}, "there is no column 'nr'"),
         ({"messages": spark.range(3)}, "match_table"),
         ({"events": events, "wait": "soon"}, "such as '10 seconds'"),
+        ({"events": events, "wait": "2 m"}, "write '2 min' or '2 ms'"),
+        (
+            {"events": events, "profiles": profiles},
+            "static DataFrame.* events 'subscribe' and 'unsubscribe'.* messages=",
+        ),
         ({"events": events, "profile": "x > {low}"}, "static DataFrame of profiles"),
         ({"events": events, "track": [{"context": "{s}", "set": "last ="}]}, "expected"),
         ({}, "give messages= or events="),
     ):
         with pytest.raises(TamisError, match=words):
             match_stream(**options)
+
+
+@pytest.mark.parametrize(
+    ("time", "expected"),
+    [
+        *(("500 ms", 500), ("1 millisecond", 1), ("2 milliseconds", 2), ("10s", 10_000), ("1.5 sec", 1_500)),
+        *(("10 seconds", 10_000), ("2 min", 120_000), ("1 minute", 60_000), ("3 minutes", 180_000)),
+        *(("2 h", 7_200_000), ("1 hour", 3_600_000), ("0.5 hours", 1_800_000), (2, 2_000), (0.25, 250), (0, 0)),
+    ],
+)
+def test_times_have_units(time: str | float, expected: int) -> None:
+    assert milliseconds(time) == expected
+
+
+@pytest.mark.parametrize(
+    "time", ["2 m", "2m", "2 mss", "2 hs", "2", "", "ms", "-1 s", -1, float("nan"), float("inf"), True]
+)
+def test_times_that_could_mean_something_else_are_refused(time: Any) -> None:
+    with pytest.raises(UsageError, match=r"^trigger: .*'(2 min|2 ms)'.*"):
+        milliseconds(time, "trigger")
 
 
 def test_a_shard_gets_its_updates_and_what_fixes_kinds() -> None:

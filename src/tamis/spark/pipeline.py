@@ -359,9 +359,9 @@ class _Reading:
             value = getattr(settings, key)
             if value is not None:
                 try:
-                    milliseconds(value)
+                    milliseconds(value, key)
                 except UsageError as error:
-                    self.problems.append(f"{key}: {str(error).removeprefix('wait: ')}")
+                    self.problems.append(str(error))
         try:
             shard_keys(settings.shards)
         except UsageError as error:

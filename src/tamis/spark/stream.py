@@ -7,6 +7,7 @@ number of shards, of partitions, or on where micro-batches end. Refuses to know 
 
 from __future__ import annotations
 
+import math
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -32,6 +33,12 @@ _NEEDED: Final = {
     "contexts": ("context", "attribute", "value"),
     "profiles": ("id", "profile"),
     "events": ("event",),
+}
+_UNITS: Final = {
+    **dict.fromkeys(("ms", "millisecond", "milliseconds"), 1),
+    **dict.fromkeys(("s", "sec", "secs", "second", "seconds"), 1000),
+    **dict.fromkeys(("min", "mins", "minute", "minutes"), 60_000),
+    **dict.fromkeys(("h", "hour", "hours"), 3_600_000),
 }
 _PLACE, _CORRUPT, _PARTITION = "_source", "_corrupt_record", "_partition"
 _ORDERED = (T.ByteType, T.ShortType, T.IntegerType, T.LongType, T.FloatType, T.DoubleType, T.DateType)
@@ -209,16 +216,23 @@ def match_stream(
     return MatchStream(results, shards, inputs.ids, order, inputs.order_type)
 
 
-def milliseconds(wait: str | float) -> int:
-    """``"10 seconds"``, ``"500 ms"``, ``"2 min"`` or a number of seconds."""
-    units = {"ms": 1, "millisecond": 1, "s": 1000, "sec": 1000, "second": 1000, "min": 60_000, "minute": 60_000}
-    if isinstance(wait, int | float) and not isinstance(wait, bool) and wait >= 0:
-        return int(wait * 1000)
-    found = re.fullmatch(r"\s*(\d+(?:\.\d+)?)\s*([a-z]+?)s?\s*", str(wait))
-    unit = found[2] if found else ""
-    if found is None or (unit not in units and unit != "m"):
-        raise UsageError(f"wait: expected a time such as '10 seconds' or '500 ms', got {wait!r}")
-    return int(float(found[1]) * units.get(unit, 1))
+def milliseconds(time: str | float, name: str = "wait") -> int:
+    """``"500 ms"``, ``"10 seconds"``, ``"2 min"``, ``"1 hour"`` or a number of seconds; ``name`` is the setting's.
+
+    >>> milliseconds("1.5 min")
+    90000
+    >>> milliseconds("2 m", "trigger")
+    Traceback (most recent call last):
+    tamis.errors.UsageError: trigger: '2 m' may be minutes or milliseconds; write '2 min' or '2 ms'
+    """
+    if isinstance(time, int | float) and not isinstance(time, bool) and 0 <= time < math.inf:
+        return int(time * 1000)
+    found = re.fullmatch(r"\s*(\d+(?:\.\d+)?)\s*([a-z]+)\s*", str(time))
+    if found is not None and found[2] == "m":
+        raise UsageError(f"{name}: {time!r} may be minutes or milliseconds; write '{found[1]} min' or '{found[1]} ms'")
+    if found is None or found[2] not in _UNITS:
+        raise UsageError(f"{name}: expected a time such as '10 seconds', '500 ms', '2 min' or '1 hour', got {time!r}")
+    return int(float(found[1]) * _UNITS[found[2]])
 
 
 class _Inputs:
@@ -240,6 +254,12 @@ class _Inputs:
         if events is not None and (messages is not None or (updates is not None and updates.isStreaming)):
             raise UsageError(
                 "events: one ordered stream has everything; do not give messages or streaming updates as well"
+            )
+        if events is not None and profiles is not None and profiles.isStreaming:
+            raise UsageError(
+                "profiles: expected a static DataFrame, the profiles that are there from the start; events= is one ordered "
+                "stream of everything, and what is subscribed later comes in it as events 'subscribe' and 'unsubscribe'. "
+                "For a stream of profiles of its own give messages= and updates= instead of events="
             )
         self.order, self.template = order, template
         self.streams = {name: frame for name, frame in frames.items() if frame.isStreaming}
