@@ -370,7 +370,8 @@ def test_the_example_runs_once_and_goes_on(tmp_path: Path) -> None:
         expected(folder)
     )
     (bad,) = rows(folder / "out" / "rejected")
-    assert bad["source"].endswith("monday.jsonl") and "this line is not JSON" in bad["reason"]
+    assert bad["source"].endswith("monday.jsonl#line 4")
+    assert bad["reason"].startswith("malformed record: not JSON: Expecting value at column 1: this line is not JSON")
 
     later = {"seq": 11, "order_id": "o-7", "type": "order", "item": "bolt", "quantity": 3}
     (folder / "orders" / "wednesday.jsonl").write_text(json.dumps(later) + "\n")

@@ -16,6 +16,7 @@ from tamis import ReferenceFilter, TamisError
 from tamis.errors import UsageError
 from tamis.spark import match_stream, read_contexts, sinks
 from tamis.spark.route import Packer, from_bytes, shard_keys
+from tamis.spark.sources import FileSource
 from tamis.spark.stream import milliseconds
 from tamis.testing import _comparable, random_tracks
 
@@ -288,6 +289,46 @@ def test_outputs_of_one_stream(spark: Any, tmp_path: Path) -> None:
     usual = [(row.event, row.seq) for row in refused if row.source not in odd]
     assert sorted(usual) == sorted(expected.rejected)
     assert all(row.source == f"log:{row.seq}" for row in refused if row.source != "log:x")
+
+
+def test_malformed_lines_of_files_have_their_numbers(spark: Any, tmp_path: Path) -> None:
+    """Lines of a file that many tasks read, equal ones among them, and rows of a table that is there from the start."""
+    bad, text = {}, b"\xef\xbb\xbf"  # as files from Windows begin
+    for number in range(1, 1_001):
+        line = b'{"seq": %d, "x": 1.5}' % number
+        if number % 97 == 1:
+            line = (b"broken", b'{"seq": %d, "x": "cheap"}' % number, b'{"x": 1.5}')[number % 3]
+            at = 1 + text.count(b"\n")
+            bad[f"a.jsonl#line {at}"] = (
+                "malformed record: not JSON: Expecting value at column 1: broken",
+                f'malformed record: x: expected double, got "cheap": {line.decode()}',
+                'malformed record: seq: no value: {"x": 1.5}',
+            )[number % 3]
+        text += line + (b"\n", b"\r\n", b"\n\n")[number % 3]
+    (tmp_path / "in").mkdir()
+    (tmp_path / "in" / "a.jsonl").write_bytes(text)
+    (tmp_path / "p.csv").write_text("id,profile\np,x > 1\n\nq\nr,\n,x > 2\n")
+    bad["p.csv#line 4"] = "malformed record: 1 fields, expected 2: q"
+    bad["p.csv#line 6"] = "malformed record: id: no value: ,x > 2"
+    messages = FileSource("json", str(tmp_path / "in"), "seq bigint, x double", required="seq")
+    profiles = FileSource("csv", str(tmp_path / "p.csv"), "id string, profile string", required="id")
+    found: list[Any] = []
+    old = spark.conf.get("spark.sql.files.maxPartitionBytes")
+    spark.conf.set("spark.sql.files.maxPartitionBytes", str(len(text) // 5))
+    try:
+        frame = messages.open(spark)
+        query = match_stream(frame, profiles=profiles.open(spark, streaming=False), shards=2).start(
+            str(tmp_path / "checkpoint"),
+            matches=sinks.Parquet(str(tmp_path / "matches")),
+            rejected=lambda frame, _: found.extend(frame.collect()),
+            trigger={"availableNow": True},
+        )
+        query.awaitTermination()
+    finally:
+        spark.conf.set("spark.sql.files.maxPartitionBytes", old or "128m")
+    told = [(row.source.rpartition("/")[2], row.reason) for row in found if row.reason.startswith("malformed")]
+    assert sorted(told) == sorted(bad.items())
+    assert len(delivered(spark, tmp_path / "matches")) == 1_000 - (len(bad) - 2)
 
 
 def test_what_cannot_work_is_said_before_anything_runs(spark: Any, tmp_path: Path) -> None:

@@ -24,6 +24,7 @@ from tamis.model.tables import did_you_mean
 
 from . import session
 from .processor import Matcher, Plan
+from .records import Records
 from .route import CORRUPT, EVENT, IDS, LANE, MESSAGE, ORDER, PACK_DDL, PLACE, SHARD, Packer, shard_keys
 
 EVENT_COLUMNS: Final = ("event", "context", "attribute", "value", "id", "profile", "on_match")
@@ -257,9 +258,9 @@ class _Inputs:
             )
         if events is not None and profiles is not None and profiles.isStreaming:
             raise UsageError(
-                "profiles: expected a static DataFrame, the profiles that are there from the start; events= is one ordered "
-                "stream of everything, and what is subscribed later comes in it as events 'subscribe' and 'unsubscribe'. "
-                "For a stream of profiles of its own give messages= and updates= instead of events="
+                "profiles: expected a static DataFrame, the profiles that are there from the start; events= is one "
+                "ordered stream of everything, and later subscriptions come in it as events 'subscribe' and "
+                "'unsubscribe'. For a stream of profiles of its own give messages= and updates= instead of events="
             )
         self.order, self.template = order, template
         self.streams = {name: frame for name, frame in frames.items() if frame.isStreaming}
@@ -349,7 +350,9 @@ class _Inputs:
     def packed(self, keys: tuple[int, ...], values: str) -> DataFrame:
         """All streams as packs."""
         parts = [
-            self._canonical(name, frame, len(keys)).mapInArrow(Packer(name, name, keys, values), PACK_DDL)
+            self._canonical(name, frame, len(keys)).mapInArrow(
+                Packer(name, name, keys, values, Records.of(frame.schema)), PACK_DDL
+            )
             for name, frame in self.streams.items()
         ]
         packs = parts[0]
@@ -362,7 +365,8 @@ class _Inputs:
         packs: DataFrame | None = None
         for name, frame in self.static.items():
             kind = {"contexts": "updates", "profiles": "profiles" if self.template is None else "prepared"}[name]
-            part = self._canonical(kind, frame, len(keys)).mapInArrow(Packer(name, kind, keys, values), PACK_DDL)
+            packer = Packer(name, kind, keys, values, Records.of(frame.schema))
+            part = self._canonical(kind, frame, len(keys)).mapInArrow(packer, PACK_DDL)
             packs = part if packs is None else packs.unionByName(part)
         return packs
 
