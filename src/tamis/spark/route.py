@@ -1,10 +1,10 @@
 """Routing: rows of a partition into one pack per shard.
 
-A pack is one wide row: the messages, updates, subscribes and unsubscribes of a partition as Arrow streams, and how far
-the source, or each of its partitions, has come. Messages, subscribes and unsubscribes go to every shard; an update
-goes to the shard of its context, and the first update of every kind of value of an attribute goes to all, so that
-every shard fixes the same kinds. Every shard gets a pack of every partition, an empty one if need be: all know how far
-every source is.
+A pack is one wide row: the messages, updates, subscribes and unsubscribes of a partition as Arrow streams, how far the
+source, or each of its partitions, has come, and where in the order how many of its events are. Messages, subscribes and
+unsubscribes go to every shard; an update goes to the shard of its context, and the first update of every kind of value
+of an attribute goes to all, so that every shard fixes the same kinds. Every shard gets a pack of every partition, an
+empty one if need be: all know how far every source is.
 
 Guarantees that nothing is lost: what cannot be an event at all is in ``wrong``, which goes to shard 0. Refuses to know
 sessions and state: this is Arrow in, Arrow out, and runs inside ``mapInArrow``.
@@ -45,15 +45,19 @@ PACK: Final = pa.schema(
         ("part", pa.int32()),
         ("piece", pa.int32()),
         ("high", pa.string()),
+        ("bins", pa.string()),
         *((name, pa.binary()) for name in (*TABLES, "prepared", "wrong")),
     ]
 )
-PACK_DDL: Final = "key int, source string, part int, piece int, high string, " + ", ".join(
+PACK_DDL: Final = "key int, source string, part int, piece int, high string, bins string, " + ", ".join(
     f"{name} binary" for name in (*TABLES, "prepared", "wrong")
 )
 _SORTS: Final = (*(f"{kind}s" for kind in KINDS), "prepared")
 LIMIT: Final = 256 * 2**20
 """Bytes of rows after which a partition gives another pack."""
+
+BINS: Final = 64
+"""Into so many parts of equal size the events of a pack are counted."""
 
 WRONG: Final = pa.schema([("event", pa.string()), (ORDER, pa.int64()), (PLACE, pa.string()), ("reason", pa.string())])
 
@@ -68,6 +72,8 @@ class Packer:
     values: str = "json"
     records: Records | None = None
     """How the source writes its records, when it is known: malformed ones then have their place and a reason."""
+    counts: bool = False
+    """The shards have to know how many events wait, those of other shards too."""
 
     def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         from pyspark import TaskContext
@@ -91,9 +97,12 @@ class Packer:
         """The rows of one partition as one pack per shard."""
         shards = len(self.keys)
         high: dict[str, int] = {}
+        bins: list[tuple[int, int]] = []
         columns: dict[str, list[bytes | None]] = {name: [None] * shards for name in (*TABLES, "prepared", "wrong")}
         if rows is not None and rows.num_rows:
             tables, wrong, high = self._tables(rows.combine_chunks(), search)
+            if self.counts and tables:
+                bins = binned(np.concatenate([table[ORDER].to_numpy() for table in tables.values()]))
             for name, table in tables.items():
                 if table.num_rows == 0:
                     continue
@@ -113,6 +122,7 @@ class Packer:
             pa.array([part] * shards, pa.int32()),
             pa.array([piece] * shards, pa.int32()),
             pa.array([json.dumps(high)] * shards, pa.string()),
+            pa.array([json.dumps(bins)] * shards, pa.string()),
             *(pa.array(columns[name], pa.binary()) for name in (*TABLES, "prepared", "wrong")),
         ]
         return pa.RecordBatch.from_arrays(arrays, schema=PACK)
@@ -191,6 +201,13 @@ class Packer:
             }[name]
             columns |= {c: rows[c] for c in wanted if c in rows.column_names}
         return pa.table(columns)
+
+
+def binned(keys: NDArray[np.int64]) -> list[tuple[int, int]]:
+    """Sorted keys in a few parts of nearly equal size: the last key of each, and how many it has."""
+    keys = np.sort(keys)
+    ends = np.unique(np.linspace(0, len(keys), min(BINS, len(keys)) + 1).astype(np.int64)[1:])
+    return list(zip(keys[ends - 1].tolist(), np.diff(ends, prepend=0).tolist(), strict=True))
 
 
 def _one(column: pa.ChunkedArray) -> pa.Array:

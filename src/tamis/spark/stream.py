@@ -28,6 +28,8 @@ from .records import Records
 from .route import CORRUPT, EVENT, IDS, LANE, MESSAGE, ORDER, PACK_DDL, PLACE, SHARD, Packer, shard_keys
 
 EVENT_COLUMNS: Final = ("event", "context", "attribute", "value", "id", "profile", "on_match")
+HOLD_LIMIT: Final = 1_000_000
+"""Events that may wait for other streams; every shard keeps its part of them in its state."""
 _NEEDED: Final = {
     "messages": (),
     "updates": ("context", "attribute", "value"),
@@ -158,6 +160,7 @@ def match_stream(
     schema: Mapping[str, str] | None = None,
     values: str = "json",
     wait: str | float = "10 seconds",
+    hold_limit: int = HOLD_LIMIT,
     strategy: str = "agile",
 ) -> MatchStream:
     """Matches of streams, exact whatever the number of shards and the cutting into micro-batches.
@@ -172,9 +175,11 @@ def match_stream(
 
     Streams have the column ``order``, numbers or times. With separate streams an event waits until the others have
     passed its place, or until they have been silent for ``wait``; what comes later still is replayed on arrival and
-    counted as late. A static DataFrame of ``profiles``, and ``contexts`` (or static ``updates``), are there from the
-    start, profiles first, by the order column if they have it, else by id. With ``profile``, text with
-    ``{parameters}``, the static profiles have a column per parameter instead of a text each, which loads much faster.
+    counted as late. When more than ``hold_limit`` events wait, the oldest of them go on as if their wait had ended.
+
+    A static DataFrame of ``profiles``, and ``contexts`` (or static ``updates``), are there from the start, profiles
+    first, by the order column if they have it, else by id. With ``profile``, text with ``{parameters}``, the static
+    profiles have a column per parameter instead of a text each, which loads much faster.
 
     ``message_id`` names the columns that identify a message in the output (default: the order column), ``track`` holds
     arguments of ``Filter.track``, ``schema`` kinds of names. A column ``_source`` says where a row came from and is
@@ -192,7 +197,10 @@ def match_stream(
     tracks = tuple(Track(**dict(one)) for one in track)
     Shard(0, 1, tracks, **options)  # what is wrong with tracks and kinds is told here, not by a worker
     patience = milliseconds(wait)
-    packed = inputs.packed(keys, values)
+    if len(inputs.streams) == 1:
+        patience = 0  # there is nobody to wait for
+    checked_hold_limit(hold_limit)
+    packed = inputs.packed(keys, values, counts=patience > 0)
     plan = Plan(
         keys=keys,
         sources=tuple(inputs.streams),
@@ -203,7 +211,8 @@ def match_stream(
         options=tuple(options.items()),
         prepared=None if profile is None else (profile, on_match),
         values=values,
-        wait=patience if len(inputs.streams) > 1 else 0,
+        wait=patience,
+        hold_limit=hold_limit,
     )
     initial = inputs.initial(keys, values)
     results = packed.groupBy("key").transformWithStateInPandas(
@@ -234,6 +243,16 @@ def milliseconds(time: str | float, name: str = "wait") -> int:
     if found is None or found[2] not in _UNITS:
         raise UsageError(f"{name}: expected a time such as '10 seconds', '500 ms', '2 min' or '1 hour', got {time!r}")
     return int(float(found[1]) * _UNITS[found[2]])
+
+
+def checked_hold_limit(limit: Any) -> int:
+    """The limit itself, when it is one."""
+    if not isinstance(limit, int) or isinstance(limit, bool) or limit < 1:
+        raise UsageError(
+            f"hold_limit: expected a whole number of events from 1, got {limit!r}; for streams that do not wait for "
+            "each other at all set wait to '0 s'"
+        )
+    return limit
 
 
 class _Inputs:
@@ -347,11 +366,11 @@ class _Inputs:
 
     # -- canonical columns -------------------------------------------------------------------------------------
 
-    def packed(self, keys: tuple[int, ...], values: str) -> DataFrame:
+    def packed(self, keys: tuple[int, ...], values: str, counts: bool) -> DataFrame:
         """All streams as packs."""
         parts = [
             self._canonical(name, frame, len(keys)).mapInArrow(
-                Packer(name, name, keys, values, Records.of(frame.schema)), PACK_DDL
+                Packer(name, name, keys, values, Records.of(frame.schema), counts), PACK_DDL
             )
             for name, frame in self.streams.items()
         ]
