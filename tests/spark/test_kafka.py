@@ -13,6 +13,7 @@ from pathlib import Path
 
 import psutil
 import pytest
+from drain import drain
 from pyspark.sql import SparkSession
 
 from kafka_broker import JARS, Broker, need_jars
@@ -34,20 +35,10 @@ def test_a_thousand_records_through_spark_and_through_the_client(
         .option("maxOffsetsPerTrigger", 300)
         .load()
     )
-    query = (
-        stream.writeStream.format("parquet")
-        .option("path", str(tmp_path / "out"))
-        .option("checkpointLocation", str(tmp_path / "checkpoint"))
-        .trigger(availableNow=True)
-        .start()
-    )
-    assert query.awaitTermination(120)
+    found, query = drain(stream, tmp_path)
     assert len(query.recentProgress) >= 4, "the limit per micro-batch was not kept"
 
-    by_spark = {
-        (row.partition, row.offset, bytes(row.key), bytes(row.value))
-        for row in spark.read.parquet(str(tmp_path / "out")).collect()
-    }
+    by_spark = {(row.partition, row.offset, bytes(row.key), bytes(row.value)) for row in found.collect()}
     by_client = kafka.consume(topic)
     assert by_spark == {tuple(record) for record in by_client}
     assert len(by_client) == len(by_spark) == 1_000

@@ -96,8 +96,20 @@ def test_a_right_file_has_no_mistakes(tmp_path: Path, text: str) -> None:
         ("shards = 2", "shrads = 2", "unknown key 'shrads'; did you mean 'shards'?"),
         ("shards = 2", 'shards = "2"', "the top of the file: shards: expected a whole number, got '2'"),
         ("shards = 2", "shards = 0", "shards: expected a whole number from 1 to 4096, got 0"),
-        ("shards = 2", 'wait = "soon"', "wait: expected a time such as '10 seconds' or '500 ms', got 'soon'"),
-        ("shards = 2", 'trigger = "x"', "trigger: expected a time such as '10 seconds' or '500 ms', got 'x'"),
+        (
+            "shards = 2",
+            'wait = "soon"',
+            "wait: expected a time such as '10 seconds', '500 ms', '2 min' or '1 hour', go",
+        ),
+        ("shards = 2", 'wait = "2 m"', "wait: '2 m' may be minutes or milliseconds; write '2 min' or '2 ms'"),
+        ("shards = 2", 'trigger = "2 m"', "trigger: '2 m' may be minutes or milliseconds; write '2 min' or '2 ms'"),
+        ("shards = 2", 'trigger = "x"', "trigger: expected a time such as '10 seconds', '500 ms', '2 min' or '1 hour'"),
+        (
+            "shards = 2",
+            "hold_limit = 0",
+            "hold_limit: expected a whole number of events from 1, got 0; for streams that",
+        ),
+        ("shards = 2", 'hold_limit = "many"', "the top of the file: hold_limit: expected a whole number, got 'many'"),
         ("shards = 2", 'values = "jsn"', "values: 'jsn' is not known; did you mean 'json'?"),
         ("shards = 2", 'strategy = "agil"', "the top of the file: strategy"),
         ("shards = 2", 'message_id = "nn"', "message_id: [sources.events] has no column 'nn'; did you mean 'n'?"),
@@ -223,12 +235,14 @@ def test_the_plan_tells_what_will_happen(tmp_path: Path, monkeypatch: pytest.Mon
     monkeypatch.setenv("SECRET", "hush")
     (tmp_path / "in").mkdir()
     table = '[sinks.rejected]\nformat = "table"\nurl = "postgresql://me:${SECRET}@db/x"\ntable = "bad"\n'
-    (tmp_path / "p.toml").write_text(MESSAGES + table)
+    (tmp_path / "p.toml").write_text("hold_limit = 5000\n" + MESSAGES + table)
+    assert load(tmp_path / "p.toml").options()["hold_limit"] == 5_000
     plan = explain(load(tmp_path / "p.toml", "local[7]"))
     for words in (
         str(tmp_path / "in"),
         "by 'seq' over messages, updates",
         "silent for 10 s",
+        "at most 5,000 events wait",
         "2 on local[7]",
         "n > ctx.x + {low}",
         "matches: AT LEAST ONCE",
@@ -262,7 +276,10 @@ def report(batch: int, rows: int, at: int = 0) -> dict[str, Any]:
 def test_numbers_count_every_batch_once() -> None:
     now = [100.0]
     status = Status(clock=lambda: now[0])
-    shards = [{"shard": k, "cache": "warm", "matches": 4, "held": k, "profiles": 3, "escalated": 1} for k in range(2)]
+    shards = [
+        {"shard": k, "cache": "warm", "matches": 4, "held": k, "forced": 2, "profiles": 3, "escalated": 1}
+        for k in range(2)
+    ]
     now[0] = 102.0
     for _ in range(2):
         status.report(report(0, 10))
@@ -273,6 +290,7 @@ def test_numbers_count_every_batch_once() -> None:
     assert status.latency(0.5) == 0.25
     now[0] = 200.0
     assert status.rates() == (0.0, 0.0)
+    assert "4 forced" in line(status)
     assert "10 events" in line(status) and "8 matches" in line(status)
     from rich.console import Console
 
@@ -284,6 +302,7 @@ def test_numbers_count_every_batch_once() -> None:
         assert word in text
     with Endpoint(status, "127.0.0.1", 0) as endpoint, urllib.request.urlopen(endpoint.url) as answer:
         metrics = answer.read().decode()
+    assert "tamis_forced_total 4.0" in metrics
     assert "tamis_events_total 10.0" in metrics and 'tamis_shard_loads_total{how="warm"} 2.0' in metrics
 
 
@@ -364,7 +383,8 @@ def test_the_example_runs_once_and_goes_on(tmp_path: Path) -> None:
         expected(folder)
     )
     (bad,) = rows(folder / "out" / "rejected")
-    assert bad["source"].endswith("monday.jsonl") and "this line is not JSON" in bad["reason"]
+    assert bad["source"].endswith("monday.jsonl#line 4")
+    assert bad["reason"].startswith("malformed record: not JSON: Expecting value at column 1: this line is not JSON")
 
     later = {"seq": 11, "order_id": "o-7", "type": "order", "item": "bolt", "quantity": 3}
     (folder / "orders" / "wednesday.jsonl").write_text(json.dumps(later) + "\n")

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from drain import drained
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
@@ -47,19 +48,6 @@ JSON_LINES: list[tuple[bytes, str | tuple[Any, ...]]] = [
 
 def rows(frame: DataFrame) -> list[tuple[Any, ...]]:
     return [tuple(row) for row in frame.collect()]
-
-
-def drained(frame: DataFrame, path: Path) -> DataFrame:
-    """What a streaming frame gives until its source is empty, through Spark's own file sink."""
-    query = (
-        frame.writeStream.format("parquet")
-        .option("path", str(path / "out"))
-        .option("checkpointLocation", str(path / "checkpoint"))
-        .trigger(availableNow=True)
-        .start()
-    )
-    assert query.awaitTermination(120)
-    return frame.sparkSession.read.schema(frame.schema).parquet(str(path / "out"))
 
 
 def expected() -> tuple[list[tuple[Any, ...]], list[tuple[str, str, str]]]:

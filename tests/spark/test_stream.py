@@ -13,8 +13,12 @@ import pytest
 from streams import ARROW, SCHEMA, VOCABULARY, Collected, Expected, Folder, cut, delivered, random_rows
 
 from tamis import ReferenceFilter, TamisError
+from tamis.errors import UsageError
 from tamis.spark import match_stream, read_contexts, sinks
-from tamis.spark.route import Packer, from_bytes, shard_keys
+from tamis.spark.processor import _coarse
+from tamis.spark.route import Packer, binned, from_bytes, shard_keys
+from tamis.spark.sources import FileSource
+from tamis.spark.stream import milliseconds
 from tamis.testing import _comparable, random_tracks
 
 
@@ -208,6 +212,96 @@ def test_a_stream_has_passed_a_place_when_all_its_partitions_have(spark: Any, tm
         query.stop()
 
 
+class Held:
+    """What the rule of waiting says, event by event: messages and updates, none of them ever silent for long enough."""
+
+    def __init__(self, limit: int) -> None:
+        self.limit, self.high, self.floor = limit, dict[str, int](), 0
+        self.waiting: list[tuple[int, str, dict[str, Any]]] = []
+        self.replayed: list[tuple[int, str, dict[str, Any]]] = []
+        self.late = self.forced = 0
+
+    def batch(self, **rows: Any) -> None:
+        """One micro-batch."""
+        for name, listed in rows.items():
+            self.waiting += [(row["seq"], name, row) for row in listed]
+            self.high[name] = max([self.high.get(name, 0), *(row["seq"] for row in listed)])
+        other = {"messages": "updates", "updates": "messages"}
+        passed = [one for one in self.waiting if one[0] < self.high.get(other[one[1]], 0) or one[0] <= self.floor]
+        left = sorted(one for one in self.waiting if one not in passed)
+        forced = left[: max(0, len(left) - self.limit)]
+        self.floor = max([self.floor, *(seq for seq, *_ in forced)])
+        ready = sorted(passed + forced)
+        done = max((seq for seq, *_ in self.replayed), default=0)
+        self.late += sum(seq < done for seq, *_ in ready)
+        self.forced += len(forced)
+        self.replayed += ready
+        self.waiting = [one for one in left if one not in forced]
+
+
+def _forced(found: Collected, shards: int) -> int:
+    return sum(one["forced"] for one in found.figures[-shards:])
+
+
+@pytest.mark.parametrize("shards", [1, 3])
+def test_no_more_wait_than_may(spark: Any, tmp_path: Path, shards: int) -> None:
+    """A stream that stops lets the others go on from the limit, in order; what it sends later is late. Both counted."""
+    rng = np.random.default_rng(17)
+    rows = three(rng, 400)
+    first = [row for row in rows["updates"] if row["seq"] <= 60]
+    second = [row for row in rows["updates"] if 60 < row["seq"] <= 330]
+    last = [{"seq": 1_000, "context": "nobody", "attribute": "low", "value": 0.0}]
+    parts = [rows["messages"][at : at + 30] for at in range(0, len(rows["messages"]), 30)]
+    end = [{"seq": 1_001, "n": 0, "x": None, "y": None}]
+    model, found = Held(45), Collected()
+    folders = {name: Folder(tmp_path / name, TYPES[name]) for name in ("messages", "updates")}
+    profiles = [(f"p{i}", f"x < ctx.low + {i % 7} and y > {i % 5}", f"C{i % 6}", None) for i in range(30)]
+
+    frames = {
+        name: spark.readStream.schema(schema).option("maxFilesPerTrigger", 1).parquet(str(tmp_path / name))
+        for name, schema in (("messages", MESSAGES), ("updates", UPDATES))
+    }
+    initial = spark.createDataFrame(profiles, "id string, profile string, context string, on_match string")
+    stream = match_stream(**frames, profiles=initial, shards=shards, wait="10 minutes", hold_limit=45)
+    folders["updates"].put(first, rng)
+    for k, part in enumerate(parts):
+        folders["messages"].put(part, rng)
+        model.batch(messages=part, updates=first if k == 0 else [])
+    assert model.forced > 60, "the limit was meant to be passed more than once"
+    assert model.late == 0
+    writer = stream.results.writeStream.foreachBatch(found).option("checkpointLocation", str(tmp_path / "checkpoint"))
+    query = writer.trigger(processingTime="200 milliseconds").start()
+    try:
+        wait_for(found, lambda f: _forced(f, shards) >= model.forced, 120)
+        held = [[one["held"] for one in found.figures if one["shard"] == shard] for shard in range(shards)]
+        assert all(max(counts) == 45 for counts in held), "messages wait in every shard"
+        folders["updates"].put(second, rng)
+        model.batch(updates=second)
+        wait_for(found, lambda f: sum(one["late"] for one in f.figures[-shards:]) > 0)
+        folders["updates"].put(last)
+        folders["messages"].put(end)
+        model.batch(messages=end, updates=last)
+        wait_for(found, lambda f: max(one["held"] for one in f.figures[-shards:]) == 1)
+    finally:
+        query.stop()
+
+    reference = ReferenceFilter()
+    for id, profile, context, _ in profiles:
+        reference.subscribe(id, profile, context)
+    expected = []
+    for seq, name, row in model.replayed:
+        if name == "messages":
+            expected += [(seq, str(id)) for id in reference.match({"x": row["x"], "y": row["y"]})]
+        else:
+            reference.update(row["context"], {row["attribute"]: row["value"]})
+    assert sorted(found.deliveries) == sorted(expected) != []
+    latest = found.figures[-shards:]
+    assert _forced(found, shards) == model.forced
+    assert sum(one["late"] for one in latest) > 30
+    assert shards > 1 or latest[0]["late"] == model.late
+    assert max(one["held"] for one in latest) == len(model.waiting) == 1
+
+
 def test_initial_profiles_and_contexts(spark: Any, tmp_path: Path) -> None:
     """Prepared profiles and contexts are there before the first event; a bad text is rejected in the first batch."""
     profiles = pa.table(
@@ -288,21 +382,107 @@ def test_outputs_of_one_stream(spark: Any, tmp_path: Path) -> None:
     assert all(row.source == f"log:{row.seq}" for row in refused if row.source != "log:x")
 
 
+def test_malformed_lines_of_files_have_their_numbers(spark: Any, tmp_path: Path) -> None:
+    """Lines of a file that many tasks read, equal ones among them, and rows of a table that is there from the start."""
+    bad, text = {}, b"\xef\xbb\xbf"  # as files from Windows begin
+    for number in range(1, 1_001):
+        line = b'{"seq": %d, "x": 1.5}' % number
+        if number % 97 == 1:
+            line = (b"broken", b'{"seq": %d, "x": "cheap"}' % number, b'{"x": 1.5}')[number % 3]
+            at = 1 + text.count(b"\n")
+            bad[f"a.jsonl#line {at}"] = (
+                "malformed record: not JSON: Expecting value at column 1: broken",
+                f'malformed record: x: expected double, got "cheap": {line.decode()}',
+                'malformed record: seq: no value: {"x": 1.5}',
+            )[number % 3]
+        text += line + (b"\n", b"\r\n", b"\n\n")[number % 3]
+    (tmp_path / "in").mkdir()
+    (tmp_path / "in" / "a.jsonl").write_bytes(text)
+    (tmp_path / "p.csv").write_text("id,profile\np,x > 1\n\nq\nr,\n,x > 2\n")
+    bad["p.csv#line 4"] = "malformed record: 1 fields, expected 2: q"
+    bad["p.csv#line 6"] = "malformed record: id: no value: ,x > 2"
+    messages = FileSource("json", str(tmp_path / "in"), "seq bigint, x double", required="seq")
+    profiles = FileSource("csv", str(tmp_path / "p.csv"), "id string, profile string", required="id")
+    found: list[Any] = []
+    old = spark.conf.get("spark.sql.files.maxPartitionBytes")
+    spark.conf.set("spark.sql.files.maxPartitionBytes", str(len(text) // 5))
+    try:
+        frame = messages.open(spark)
+        query = match_stream(frame, profiles=profiles.open(spark, streaming=False), shards=2).start(
+            str(tmp_path / "checkpoint"),
+            matches=sinks.Parquet(str(tmp_path / "matches")),
+            rejected=lambda frame, _: found.extend(frame.collect()),
+            trigger={"availableNow": True},
+        )
+        query.awaitTermination()
+    finally:
+        spark.conf.set("spark.sql.files.maxPartitionBytes", old or "128m")
+    told = [(row.source.rpartition("/")[2], row.reason) for row in found if row.reason.startswith("malformed")]
+    assert sorted(told) == sorted(bad.items())
+    assert len(delivered(spark, tmp_path / "matches")) == 1_000 - (len(bad) - 2)
+
+
 def test_what_cannot_work_is_said_before_anything_runs(spark: Any, tmp_path: Path) -> None:
     (tmp_path / "in").mkdir()
     events = spark.readStream.schema(SCHEMA).parquet(str(tmp_path / "in"))
+    profiles = spark.readStream.schema(PROFILES).parquet(str(tmp_path / "in"))
     for options, words in (
         ({"events": events, "order": "sec"}, "did you mean 'seq'"),
         ({"events": events, "shards": 0}, "from 1 to 4096"),
         ({"events": events, "message_id": "nr"}, "there is no column 'nr'"),
         ({"messages": spark.range(3)}, "match_table"),
         ({"events": events, "wait": "soon"}, "such as '10 seconds'"),
+        ({"events": events, "hold_limit": 0}, "hold_limit: expected a whole number of events from 1, got 0"),
+        ({"events": events, "hold_limit": True}, "hold_limit: .*, got True; .* set wait to '0 s'"),
+        ({"events": events, "hold_limit": 1e6}, "hold_limit: .*, got 1000000.0"),
+        ({"events": events, "wait": "2 m"}, "write '2 min' or '2 ms'"),
+        (
+            {"events": events, "profiles": profiles},
+            "static DataFrame.* events 'subscribe' and 'unsubscribe'.* messages=",
+        ),
         ({"events": events, "profile": "x > {low}"}, "static DataFrame of profiles"),
         ({"events": events, "track": [{"context": "{s}", "set": "last ="}]}, "expected"),
         ({}, "give messages= or events="),
     ):
         with pytest.raises(TamisError, match=words):
             match_stream(**options)
+
+
+@pytest.mark.parametrize(
+    ("time", "expected"),
+    [
+        *(("500 ms", 500), ("1 millisecond", 1), ("2 milliseconds", 2), ("10s", 10_000), ("1.5 sec", 1_500)),
+        *(("10 seconds", 10_000), ("2 min", 120_000), ("1 minute", 60_000), ("3 minutes", 180_000)),
+        *(("2 h", 7_200_000), ("1 hour", 3_600_000), ("0.5 hours", 1_800_000), (2, 2_000), (0.25, 250), (0, 0)),
+    ],
+)
+def test_times_have_units(time: str | float, expected: int) -> None:
+    assert milliseconds(time) == expected
+
+
+@pytest.mark.parametrize(
+    "time", ["2 m", "2m", "2 mss", "2 hs", "2", "", "ms", "-1 s", -1, float("nan"), float("inf"), True]
+)
+def test_times_that_could_mean_something_else_are_refused(time: Any) -> None:
+    with pytest.raises(UsageError, match=r"^trigger: .*'(2 min|2 ms)'.*"):
+        milliseconds(time, "trigger")
+
+
+def test_what_waits_is_counted_in_few_bins() -> None:
+    """Every event is in one bin, none is taken for older than it is; bins are nearly equal, and few stay few."""
+    rng = np.random.default_rng(5)
+    for count in (1, 7, 64, 65, 1_000):
+        keys = rng.integers(0, 500, count)
+        bins = binned(keys)
+        assert len(bins) == min(count, 64)
+        assert max(n for _, n in bins) - min(n for _, n in bins) <= 1
+        whole = _coarse([one for _ in range(9) for one in bins])
+        assert len(whole) <= 256
+        for found, copies in ((bins, 1), (whole, 9)):
+            assert sum(n for _, n in found) == copies * count
+            for last, _ in found:
+                assert last in keys
+                assert sum(n for key, n in found if key <= last) <= copies * np.count_nonzero(keys <= last)
 
 
 def test_a_shard_gets_its_updates_and_what_fixes_kinds() -> None:

@@ -66,6 +66,7 @@ def _order(pipeline: Pipeline) -> Iterator[str]:
             f"an event waits until the others have passed its place, or were silent for "
             f"{milliseconds(settings.wait) / 1000:g} s; what comes later still is replayed on arrival and counted"
         )
+        yield f"at most {settings.hold_limit:,} events wait; beyond that the oldest go on as if their wait had ended"
     ids = settings.message_id or settings.order
     yield f"a message is known in the output by {ids if isinstance(ids, str) else ', '.join(ids)}"
 

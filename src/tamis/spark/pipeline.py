@@ -27,7 +27,7 @@ from tamis.model.tables import did_you_mean
 from . import columns, sinks, sources
 from .declaration import check, fill, unknown
 from .route import shard_keys
-from .stream import _NEEDED, milliseconds
+from .stream import _NEEDED, HOLD_LIMIT, checked_hold_limit, milliseconds
 
 STREAMS: Final = ("messages", "updates", "profiles", "events")
 INITIAL: Final = ("profiles", "contexts")
@@ -65,6 +65,7 @@ class Settings:
     message_id: Sequence[str] = ()
     shards: int = 2
     wait: str = "10 seconds"
+    hold_limit: int = HOLD_LIMIT
     values: str = "json"
     strategy: str = "agile"
     trigger: str | None = None
@@ -126,7 +127,7 @@ class Pipeline:
         one = self.settings
         found: dict[str, Any] = {"order": one.order, "shards": one.shards, "values": one.values, "wait": one.wait}
         found |= {"message_id": one.message_id or None, "strategy": one.strategy, "schema": dict(self.schema) or None}
-        found["track"] = self.tracks
+        found |= {"track": self.tracks, "hold_limit": one.hold_limit}
         if "profiles" in self.initial and self.initial["profiles"].profile is not None:
             found |= {"profile": self.initial["profiles"].profile, "on_match": self.initial["profiles"].on_match}
         return found
@@ -359,13 +360,14 @@ class _Reading:
             value = getattr(settings, key)
             if value is not None:
                 try:
-                    milliseconds(value)
+                    milliseconds(value, key)
                 except UsageError as error:
-                    self.problems.append(f"{key}: {str(error).removeprefix('wait: ')}")
-        try:
-            shard_keys(settings.shards)
-        except UsageError as error:
-            self.problems.append(str(error))
+                    self.problems.append(str(error))
+        for checked, value in ((shard_keys, settings.shards), (checked_hold_limit, settings.hold_limit)):
+            try:
+                checked(value)
+            except UsageError as error:
+                self.problems.append(str(error))
 
     def _together(self, streams: Mapping[str, Any], initial: Mapping[str, Initial]) -> None:
         if "events" not in streams and "messages" not in streams:

@@ -3,15 +3,16 @@
 Packs come in, are put into one order with the events that waited, replayed on the shard, and one wide row goes out:
 matches, rejected events and figures as arrays. Guarantees the law of exactness for what it replays; an event waits
 until every other source, and every partition of a partitioned one, has passed its place or has been silent for
-``wait``, and one that comes later than events after it is replayed on arrival and counted. Refuses to know sinks and
-sources.
+``wait``, or until more than ``hold_limit`` events wait, and one that comes later than events after it is replayed on
+arrival and counted. What is let go is decided from what all shards know, so that they replay the same order. Refuses to
+know sinks and sources.
 """
 
 from __future__ import annotations
 
 import json
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
@@ -40,6 +41,8 @@ SOURCE_OF: Final = {
     "unsubscribes": "profiles",
 }
 TABLE_OF: Final = {"message": "messages", "update": "updates", "subscribe": "subscribes", "unsubscribe": "unsubscribes"}
+COARSE: Final = 256
+"""Bins of a source in the state."""
 ROWS: Final = 200_000
 """Matches in one row of the output."""
 
@@ -60,6 +63,8 @@ class Plan:
     values: str = "json"
     wait: int = 0
     """Milliseconds; 0 replays every event on arrival."""
+    hold_limit: int = 1_000_000
+    """Events of all shards that may wait."""
 
 
 class Matcher(StatefulProcessor):
@@ -150,7 +155,7 @@ class _Batch:
         # Copies of a shard in different workers count for themselves: only the difference of one batch adds up.
         self.figures["escalated"] = stats.get("escalations", 0) - before
         self.figures["state_bytes"] = meta.snapshot_bytes + sum(size for _, _, size in meta.chain)
-        self.figures |= {"late": meta.late, "held": meta.held}
+        self.figures |= {"late": meta.late, "held": meta.held, "forced": meta.forced}
         outputs.append(_row(self.plan, self.batch, figures=json.dumps(self.figures)))
         return [pd.concat(outputs, ignore_index=True)]
 
@@ -216,6 +221,8 @@ class _Batch:
                 if lane != pack.source:  # known by its partitions from now on
                     meta.high.pop(pack.source, None)
                     meta.seen.pop(pack.source, None)
+            if pack.bins != "[]":
+                meta.waiting.setdefault(pack.source, []).extend((last, count) for last, count in json.loads(pack.bins))
             for name in TABLES:
                 data = getattr(pack, name)
                 if data is not None:
@@ -235,18 +242,18 @@ class _Batch:
             self._count_late(tables, meta)
             return tables
         active = [lane for lane, seen in meta.seen.items() if self.now - seen < plan.wait]
+        fronts = {source: self._front(source, active, meta) for source in plan.sources}
+        full = self._too_many(fronts, meta)
         waiting: dict[str, pa.Table] = {}
         ready: dict[str, pa.Table] = {}
         meta.held = 0
         for name, table in tables.items():
-            passed = np.ones(table.num_rows, bool)
             key = table[ORDER].to_numpy()
-            for lane in active:
-                high = meta.high.get(lane)
-                if _source(lane) != SOURCE_OF[name]:
-                    passed &= key < high if high is not None else False
-                elif high is not None:  # of its own source, which may have several partitions
-                    passed &= key <= high
+            passed = key <= fronts[SOURCE_OF[name]]
+            if full is not None:
+                forced = ~passed & (key <= full)
+                meta.forced += int(np.count_nonzero(forced & self._counted(name, table)))
+                passed |= forced
             if passed.all():
                 ready[name] = table
                 continue
@@ -255,9 +262,39 @@ class _Batch:
             meta.held += rest.num_rows
             ready[name] = table.filter(pa.array(passed))
         meta.holding = self.store.hold(waiting, meta.holding)
-        self._set_timer(active if meta.held else (), meta)
+        self._set_timer(active if meta.held or meta.waiting else (), meta)
         self._count_late(ready, meta)
         return ready
+
+    def _front(self, source: str, active: Sequence[str], meta: Meta) -> int:
+        """The last key of a source's events that every active lane has passed; its own lanes may stand on it."""
+        front = _LAST
+        for lane in active:
+            high = meta.high.get(lane)
+            if _source(lane) != source:
+                front = min(front, _FIRST - 1 if high is None else high - 1)
+            elif high is not None:
+                front = min(front, high)
+        return front if meta.floor is None else max(front, meta.floor)
+
+    def _too_many(self, fronts: Mapping[str, int], meta: Meta) -> int | None:
+        """The key up to which the oldest events have to go on because too many wait; ``None`` when there is room.
+
+        Counts are those of all shards, and so the answer is the same in each: an order that differs from shard to shard
+        would be no order at all.
+        """
+        left = {source: [one for one in meta.waiting.get(source, ()) if one[0] > fronts[source]] for source in fronts}
+        excess = sum(count for bins in left.values() for _, count in bins) - self.plan.hold_limit
+        full = None
+        for last, count in sorted(one for bins in left.values() for one in bins):
+            if excess <= 0:
+                break
+            full, excess = last, excess - count
+        if full is not None:
+            meta.floor = full
+            left = {source: [one for one in bins if one[0] > full] for source, bins in left.items()}
+        meta.waiting = {source: _coarse(bins) for source, bins in left.items() if bins}
+        return full
 
     def _set_timer(self, active: Sequence[str], meta: Meta) -> None:
         wanted = min((meta.seen[source] + self.plan.wait for source in active), default=None)
@@ -270,21 +307,19 @@ class _Batch:
         meta.timer = wanted
 
     def _count_late(self, tables: dict[str, pa.Table], meta: Meta) -> None:
-        """Only shard 0 counts messages and subscriptions, which all shards see; every shard its own updates."""
         last = meta.done
         for name, table in tables.items():
             if table.num_rows == 0:
                 continue
             key = table[ORDER].to_numpy()
             if meta.done is not None:
-                late = key < meta.done
-                if name == "updates":
-                    late &= table[OWN].to_numpy(zero_copy_only=False)
-                elif self.number:
-                    late[:] = False
-                meta.late += int(np.count_nonzero(late))
+                meta.late += int(np.count_nonzero((key < meta.done) & self._counted(name, table)))
             last = max(int(key.max()), int(key.min()) if last is None else last)
         meta.done = last
+
+    def _counted(self, name: str, table: pa.Table) -> Any:
+        """Only shard 0 counts messages and subscriptions, which all shards see; every shard its own updates."""
+        return table[OWN].to_numpy(zero_copy_only=False) if name == "updates" else self.number == 0
 
     # -- replay ------------------------------------------------------------------------------------------------
 
@@ -352,6 +387,16 @@ class _Batch:
             yield kind, order, place, reason
 
 
+def _coarse(bins: list[tuple[int, int]]) -> list[tuple[int, int]]:
+    """Neighbours put together until there are few; the last key stays: no event is taken for older than it is."""
+    bins = sorted(bins)
+    step = -(-len(bins) // COARSE)
+    if step < 2:
+        return bins
+    parts = (bins[at : at + step] for at in range(0, len(bins), step))
+    return [(part[-1][0], sum(count for _, count in part)) for part in parts]
+
+
 def _source(lane: str) -> str:
     """The source that a lane is or is a partition of."""
     return lane.partition(" ")[0]
@@ -405,6 +450,7 @@ def _row(plan: Plan, batch: int, **cells: Any) -> pd.DataFrame:
     )
 
 
+_FIRST, _LAST = -(2**63), 2**63 - 1
 _CELLS: Final = ("profile", "order", "rank", "r_event", "r_order", "r_source", "r_reason", "figures")
 _OTHER_SHARDS: Final = (
     "shards={shards}: the checkpoint was made with another number of shards, and where profiles and contexts live "

@@ -1,10 +1,10 @@
 """Routing: rows of a partition into one pack per shard.
 
-A pack is one wide row: the messages, updates, subscribes and unsubscribes of a partition as Arrow streams, and how far
-the source, or each of its partitions, has come. Messages, subscribes and unsubscribes go to every shard; an update
-goes to the shard of its context, and the first update of every kind of value of an attribute goes to all, so that
-every shard fixes the same kinds. Every shard gets a pack of every partition, an empty one if need be: all know how far
-every source is.
+A pack is one wide row: the messages, updates, subscribes and unsubscribes of a partition as Arrow streams, how far the
+source, or each of its partitions, has come, and where in the order how many of its events are. Messages, subscribes and
+unsubscribes go to every shard; an update goes to the shard of its context, and the first update of every kind of value
+of an attribute goes to all, so that every shard fixes the same kinds. Every shard gets a pack of every partition, an
+empty one if need be: all know how far every source is.
 
 Guarantees that nothing is lost: what cannot be an event at all is in ``wrong``, which goes to shard 0. Refuses to know
 sessions and state: this is Arrow in, Arrow out, and runs inside ``mapInArrow``.
@@ -28,6 +28,7 @@ from tamis.model.events import KINDS, _json_value
 from tamis.model.values import kind_of, normalise
 
 from .order import to_key
+from .records import Records, Search
 from .worker import settle
 
 ORDER, PLACE, CORRUPT, EVENT, MESSAGE, IDS = "#order", "#place", "#corrupt", "#event", "#message", "#ids"
@@ -44,15 +45,19 @@ PACK: Final = pa.schema(
         ("part", pa.int32()),
         ("piece", pa.int32()),
         ("high", pa.string()),
+        ("bins", pa.string()),
         *((name, pa.binary()) for name in (*TABLES, "prepared", "wrong")),
     ]
 )
-PACK_DDL: Final = "key int, source string, part int, piece int, high string, " + ", ".join(
+PACK_DDL: Final = "key int, source string, part int, piece int, high string, bins string, " + ", ".join(
     f"{name} binary" for name in (*TABLES, "prepared", "wrong")
 )
 _SORTS: Final = (*(f"{kind}s" for kind in KINDS), "prepared")
 LIMIT: Final = 256 * 2**20
 """Bytes of rows after which a partition gives another pack."""
+
+BINS: Final = 64
+"""Into so many parts of equal size the events of a pack are counted."""
 
 WRONG: Final = pa.schema([("event", pa.string()), (ORDER, pa.int64()), (PLACE, pa.string()), ("reason", pa.string())])
 
@@ -65,31 +70,39 @@ class Packer:
     kind: str
     keys: tuple[int, ...]
     values: str = "json"
+    records: Records | None = None
+    """How the source writes its records, when it is known: malformed ones then have their place and a reason."""
+    counts: bool = False
+    """The shards have to know how many events wait, those of other shards too."""
 
     def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         from pyspark import TaskContext
 
         context = TaskContext.get()
         part = context.partitionId() if context is not None else 0
+        search = None if self.records is None else Search(self.records)
         waiting: list[pa.RecordBatch] = []
         size = piece = 0
         for batch in batches:
             waiting.append(batch)
             size += batch.nbytes
             if size >= LIMIT:
-                yield self.pack(pa.Table.from_batches(waiting), part, piece)
+                yield self.pack(pa.Table.from_batches(waiting), part, piece, search)
                 waiting, size, piece = [], 0, piece + 1
         if waiting or piece == 0:
-            yield self.pack(pa.Table.from_batches(waiting) if waiting else None, part, piece)
+            yield self.pack(pa.Table.from_batches(waiting) if waiting else None, part, piece, search)
         settle()
 
-    def pack(self, rows: pa.Table | None, part: int, piece: int) -> pa.RecordBatch:
+    def pack(self, rows: pa.Table | None, part: int, piece: int, search: Search | None = None) -> pa.RecordBatch:
         """The rows of one partition as one pack per shard."""
         shards = len(self.keys)
         high: dict[str, int] = {}
+        bins: list[tuple[int, int]] = []
         columns: dict[str, list[bytes | None]] = {name: [None] * shards for name in (*TABLES, "prepared", "wrong")}
         if rows is not None and rows.num_rows:
-            tables, wrong, high = self._tables(rows.combine_chunks())
+            tables, wrong, high = self._tables(rows.combine_chunks(), search)
+            if self.counts and tables:
+                bins = binned(np.concatenate([table[ORDER].to_numpy() for table in tables.values()]))
             for name, table in tables.items():
                 if table.num_rows == 0:
                     continue
@@ -109,11 +122,12 @@ class Packer:
             pa.array([part] * shards, pa.int32()),
             pa.array([piece] * shards, pa.int32()),
             pa.array([json.dumps(high)] * shards, pa.string()),
+            pa.array([json.dumps(bins)] * shards, pa.string()),
             *(pa.array(columns[name], pa.binary()) for name in (*TABLES, "prepared", "wrong")),
         ]
         return pa.RecordBatch.from_arrays(arrays, schema=PACK)
 
-    def _tables(self, rows: pa.Table) -> tuple[dict[str, pa.Table], pa.Table, dict[str, int]]:
+    def _tables(self, rows: pa.Table, search: Search | None) -> tuple[dict[str, pa.Table], pa.Table, dict[str, int]]:
         n = rows.num_rows
         reasons: dict[int, str] = {}
         ordered = ORDER in rows.column_names
@@ -123,13 +137,18 @@ class Packer:
                 reasons[i] = "the order column is null or not a number"
         else:
             key, missing = np.zeros(n, np.int64), np.zeros(n, bool)
+        places: dict[int, str] = {}
         if CORRUPT in rows.column_names:
             for i in np.flatnonzero(pc.is_valid(_one(rows[CORRUPT])).to_numpy(zero_copy_only=False)).tolist():
-                reasons[i] = f"malformed record: {_cut(rows[CORRUPT][i].as_py())}"
+                record, why = rows[CORRUPT][i].as_py(), ""
+                if search is not None:
+                    places[i], record = search.located(rows[PLACE][i].as_py(), record)
+                    why = f"{search.records.reason(record)}: "
+                reasons[i] = f"malformed record: {why}{_cut(record)}"
         event = self._events(rows, reasons)
         good = np.ones(n, bool)
         good[list(reasons)] = False
-        wrong = _wrong(rows, event, key, missing, reasons)
+        wrong = _wrong(rows, event, key, missing, reasons, places)
         shared = {ORDER: pa.array(key)} if ordered else {}
         if PLACE in rows.column_names:
             shared[PLACE] = rows[PLACE]
@@ -184,6 +203,13 @@ class Packer:
         return pa.table(columns)
 
 
+def binned(keys: NDArray[np.int64]) -> list[tuple[int, int]]:
+    """Sorted keys in a few parts of nearly equal size: the last key of each, and how many it has."""
+    keys = np.sort(keys)
+    ends = np.unique(np.linspace(0, len(keys), min(BINS, len(keys)) + 1).astype(np.int64)[1:])
+    return list(zip(keys[ends - 1].tolist(), np.diff(ends, prepend=0).tolist(), strict=True))
+
+
 def _one(column: pa.ChunkedArray) -> pa.Array:
     return column.chunk(0) if column.num_chunks == 1 else column.combine_chunks()
 
@@ -198,14 +224,17 @@ def _cut(text: Any, limit: int = 200) -> str:
     return shown if len(shown) <= limit else f"{shown[: limit - 1]}…"
 
 
-def _wrong(rows: pa.Table, event: Any, key: Any, missing: Any, reasons: dict[int, str]) -> pa.Table:
+def _wrong(
+    rows: pa.Table, event: Any, key: Any, missing: Any, reasons: dict[int, str], places: dict[int, str]
+) -> pa.Table:
+    """The rows that are no events; ``places`` are better known than the column has them."""
     at = sorted(reasons)
-    places = [rows[PLACE][i].as_py() for i in at] if PLACE in rows.column_names else [None] * len(at)
+    known = PLACE in rows.column_names
     return pa.table(
         [
             pa.array([KINDS[event[i]] if 0 <= event[i] < len(KINDS) else None for i in at], pa.string()),
             pa.array([None if missing[i] else int(key[i]) for i in at], pa.int64()),
-            pa.array(places, pa.string()),
+            pa.array([places.get(i) or (rows[PLACE][i].as_py() if known else None) for i in at], pa.string()),
             pa.array([reasons[i] for i in at], pa.string()),
         ],
         schema=WRONG,

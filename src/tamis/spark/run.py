@@ -14,6 +14,7 @@ import threading
 import time
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
+from dataclasses import replace
 from typing import Any, Final
 
 from pyspark.errors import PySparkException
@@ -123,12 +124,20 @@ def _stream(pipeline: Pipeline, spark: SparkSession) -> MatchStream:
     declared += [("initial", name, one.source) for name, one in pipeline.initial.items()]
     for table, name, source in declared:
         try:
-            frames[name] = source.open(spark, streaming=table == "sources")
+            streaming = table == "sources"
+            frames[name] = (_placed(source, pipeline.settings.order) if streaming else source).open(spark, streaming)
         except PySparkException as error:
             raise UsageError(f"[{table}.{name}]: {reason(error)}") from error
         except UsageError as error:
             raise UsageError(f"[{table}.{name}]: {error}") from None
     return match_stream(**frames, **pipeline.options())
+
+
+def _placed(source: Any, order: str) -> Any:
+    """A record without a place in the order is malformed: it is rejected where its line or offset is known."""
+    if source.schema is None or order in source.required:
+        return source
+    return replace(source, required=(*source.required, order))
 
 
 # -- outputs -------------------------------------------------------------------------------------------------------

@@ -9,32 +9,24 @@ the offset of the topic and a reason for people. Refuses to know events, filters
 
 from __future__ import annotations
 
-import csv
-import io
-import json
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from datetime import datetime
 from typing import Any, Final, Protocol
 
-import pyarrow as pa
-from pyarrow import fs
 from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F
 from pyspark.sql import types as T
 
 from tamis.errors import UsageError
 from tamis.spark.declaration import build
+from tamis.spark.records import CORRUPT, SOURCE, Records
 
-SOURCE: Final = "_source"
-CORRUPT: Final = "_corrupt_record"
 PARTITION: Final = "_partition"
 REJECTED: Final = "source string, place string, reason string, record string"
 
 _FORMATS: Final = ("json", "csv", "parquet")
 # Strict JSON: what Python's json module takes is taken, what it refuses is refused.
 _JSON: Final = {"mode": "PERMISSIVE", "allowSingleQuotes": "false", "allowNonNumericNumbers": "false"}
-_WHOLE: Final[dict[type[T.DataType], int]] = {T.ByteType: 8, T.ShortType: 16, T.IntegerType: 32, T.LongType: 64}
 
 
 class Source(Protocol):
@@ -99,10 +91,11 @@ class FileSource:
             reader = reader.option("maxFilesPerTrigger", self.limit)
         if self.format == "parquet":
             rows: DataFrame = reader.schema(schema).parquet(self.path)
-            source = _at(F.col("_metadata.file_path"), F.col("_metadata.row_index"))
+            source = _at(F.col("_metadata.file_path"), F.col("_metadata.row_index"), self._records(schema))
             record = F.when(_lacks(self.required), F.to_json(F.struct(*map(_named, schema.names))))
             return rows.select(*map(_named, schema.names), source, record.cast("string").alias(CORRUPT))
-        source = _at(F.col("_metadata.file_path"), F.nullif(F.col("_metadata.file_block_start"), F.lit(0)))
+        start = F.nullif(F.col("_metadata.file_block_start"), F.lit(0))
+        source = _at(F.col("_metadata.file_path"), start, self._records(schema))
         if self.format == "csv":
             return self._csv(reader, schema, source)
         lines = reader.text(self.path).where("trim(value) != ''")
@@ -112,7 +105,10 @@ class FileSource:
         """The bad rows, each with the number of its line (Parquet: of its row, from 1)."""
         schema = T.StructType([f for f in frame.schema.fields if f.name not in (SOURCE, CORRUPT)])
         rows = frame.where(F.col(CORRUPT).isNotNull()).select(SOURCE, CORRUPT)
-        return rows.mapInArrow(_Located(self.format, schema, tuple(self.required), dict(self.options)), REJECTED)
+        return rows.mapInArrow(self._records(schema), REJECTED)
+
+    def _records(self, schema: T.StructType) -> Records:
+        return Records(self.format, schema, tuple(self.required), dict(self.options))
 
     def _csv(self, reader: Any, schema: T.StructType, source: Column) -> DataFrame:
         with_record = T.StructType([*schema.fields, T.StructField(CORRUPT, T.StringType())])
@@ -172,14 +168,19 @@ class KafkaSource:
         records = _load_kafka(reader.format("kafka").options(**options))
         partition = F.concat_ws("/", F.col("topic"), F.col("partition"))
         value = F.coalesce(F.col("value").cast("string"), F.lit("")).alias("value")
-        lines = records.select(value, _at(partition, F.col("offset")), partition.alias(PARTITION))
+        lines = records.select(
+            value, _at(partition, F.col("offset"), self._records(schema)), partition.alias(PARTITION)
+        )
         return _parsed(lines, schema, self.required, F.col(SOURCE), PARTITION)
 
     def rejected(self, frame: DataFrame) -> DataFrame:
         """The bad rows, each with its partition and offset."""
         schema = T.StructType([f for f in frame.schema.fields if f.name not in (SOURCE, CORRUPT, PARTITION)])
         rows = frame.where(F.col(CORRUPT).isNotNull()).select(SOURCE, CORRUPT)
-        return rows.mapInArrow(_Located("kafka", schema, tuple(self.required), {}), REJECTED)
+        return rows.mapInArrow(self._records(schema), REJECTED)
+
+    def _records(self, schema: T.StructType) -> Records:
+        return Records("kafka", schema, tuple(self.required), {})
 
 
 # -- parsing -------------------------------------------------------------------------------------------------------
@@ -211,9 +212,9 @@ def _named(name: str) -> Column:
     return F.col("`" + name.replace("`", "``") + "`")
 
 
-def _at(source: Column, place: Column) -> Column:
+def _at(source: Column, place: Column, records: Records) -> Column:
     """``source#place``, or the source alone where there is no place. Paths have ``%23`` for the sign."""
-    return F.concat_ws("#", source, place.cast("string")).alias(SOURCE)
+    return F.concat_ws("#", source, place.cast("string")).alias(SOURCE, metadata=records.metadata)
 
 
 def _lacks(required: Sequence[str]) -> Column:
@@ -264,158 +265,4 @@ def _normalise(declared: Any) -> None:
         raise UsageError(f"limit {declared.limit} is not a positive number")
 
 
-# -- what is wrong with a record, and where it stands -----------------------------------------------------------------
-
-
-@dataclass(frozen=True)
-class _Located:
-    """Bad rows with their places and reasons.
-
-    Spark does not know the numbers of lines. The bad lines of a part of a file come in the order of the file, so one
-    pass over that part finds each of them, and only parts with bad lines are read again.
-    """
-
-    format: str
-    schema: T.StructType
-    required: tuple[str, ...]
-    options: dict[str, str]
-
-    def __call__(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        part, lines = "", iter(list[tuple[int, str]]())
-        for batch in batches:
-            rows = []
-            for origin, record in zip(batch.column(SOURCE).to_pylist(), batch.column(CORRUPT).to_pylist(), strict=True):
-                source, _, place = origin.partition("#")
-                if self.format in ("json", "csv"):
-                    if part != origin:
-                        part, lines = origin, _lines(source, int(place or 0))
-                    found = next((one for one in lines if self._is(one[1], record)), None)
-                    place, record = (f"line {found[0]}", found[1]) if found else ("unknown", record)
-                elif self.format == "parquet":
-                    place = f"row {int(place) + 1}"
-                else:
-                    source, _, partition = source.rpartition("/")
-                    place = f"partition {partition} offset {place}"
-                rows.append((source, place, self.reason(record), record))
-            columns = [pa.array(column, pa.string()) for column in zip(*rows, strict=True)] if rows else []
-            if columns:
-                yield pa.RecordBatch.from_arrays(columns, names=["source", "place", "reason", "record"])
-
-    def _is(self, line: str, record: str) -> bool:
-        """Whether a line of the file is the record.
-
-        A CSV row that is bad only for want of a value was written anew by Spark; since all bad rows come in order, the
-        next line that wants a value is the one.
-        """
-        return line == record or (self.format == "csv" and self._wants(line) and self._wants(record))
-
-    def _wants(self, line: str) -> bool:
-        fields = self._fields(line)
-        if len(fields) != len(self.schema):
-            return False
-        return not any(fields) or any(not fields[self.schema.names.index(name)] for name in self.required)
-
-    def _fields(self, line: str) -> list[str]:
-        return next(csv.reader([line], delimiter=self.options.get("sep", ",")), [])
-
-    def reason(self, record: str) -> str:
-        """Why the record is bad, in words that help to mend it."""
-        if self.format == "csv":
-            fields = self._fields(record)
-            if len(fields) != len(self.schema):
-                return f"{len(fields)} fields, expected {len(self.schema)}"
-            if not any(fields):
-                return "every field is empty"
-            values: dict[str, Any] = {
-                name: None if text == "" else text for name, text in zip(self.schema.names, fields, strict=True)
-            }
-            return self._misfit(values, _reads)
-        if not record.strip():
-            return "no value"
-        try:
-            value = json.loads(record, parse_constant=_refuse)
-        except json.JSONDecodeError as error:
-            return f"not JSON: {error.msg} at column {error.colno}"
-        except (ValueError, RecursionError) as error:
-            return f"not JSON: {error}"
-        if not isinstance(value, dict):
-            return f"expected an object, got {_shown(value)}"
-        return self._misfit(value, _holds)
-
-    def _misfit(self, values: Mapping[str, Any], fits: Any) -> str:
-        for name in self.schema.names:
-            value, kind = values.get(name), self.schema[name].dataType
-            if value is not None and not fits(value, kind):
-                return f"{name}: expected {kind.simpleString()}, got {_shown(value)}"
-        lacking = [name for name in self.required if values.get(name) is None]
-        if lacking:
-            return f"{lacking[0]}: no value"
-        return "not UTF-8" if any("\ufffd" in str(value) for value in values.values()) else "does not fit the schema"
-
-
-def _lines(uri: str, start: int) -> Iterator[tuple[int, str]]:
-    """The numbered lines of a part of a file as Spark splits it: those that begin after ``start``, or all from 0."""
-    try:
-        system, path = fs.FileSystem.from_uri(uri)
-        stream = io.BufferedReader(system.open_input_stream(path))
-    except (OSError, ValueError, pa.ArrowException):
-        return  # moved away since it was read: the place stays unknown, the reason does not depend on it
-    with stream:
-        number = offset = 0
-        for chunk in stream:
-            for line in chunk.splitlines(keepends=True):
-                number += 1
-                if offset > start or start == 0:
-                    yield number, line.rstrip(b"\r\n").decode(errors="replace")
-                offset += len(line)
-
-
-def _refuse(word: str) -> None:
-    raise ValueError(f"{word} is not a number of JSON")
-
-
-def _shown(value: Any) -> str:
-    text = json.dumps(value, ensure_ascii=False)
-    return text if len(text) <= 60 else text[:57] + "..."
-
-
-def _holds(value: Any, kind: T.DataType) -> bool:
-    """Whether a value of JSON is surely of the type; text forms of dates and the like are Spark's to judge."""
-    bits = _WHOLE.get(type(kind))
-    if bits:
-        return isinstance(value, int) and not isinstance(value, bool) and -(1 << bits - 1) <= value < 1 << bits - 1
-    if isinstance(kind, T.FloatType | T.DoubleType | T.DecimalType):
-        return isinstance(value, int | float) and not isinstance(value, bool)
-    if isinstance(kind, T.BooleanType):
-        return isinstance(value, bool)
-    if isinstance(kind, T.StructType | T.MapType):
-        return isinstance(value, dict)
-    if isinstance(kind, T.ArrayType):
-        return isinstance(value, list)
-    if isinstance(kind, T.StringType):
-        return True
-    return isinstance(value, str) and _date(value)
-
-
-def _reads(text: str, kind: T.DataType) -> bool:
-    """Whether the text of a field reads as a value of the type."""
-    try:
-        if type(kind) in _WHOLE:
-            return _holds(int(text), kind)
-        if isinstance(kind, T.FloatType | T.DoubleType | T.DecimalType):
-            float(text)
-        elif isinstance(kind, T.BooleanType):
-            return text.lower() in ("true", "false")
-        elif not isinstance(kind, T.StringType):
-            return _date(text)
-    except ValueError:
-        return False
-    return True
-
-
-def _date(text: str) -> bool:
-    try:
-        datetime.fromisoformat(text)
-    except ValueError:
-        return False
-    return True
+__all__ = ["CORRUPT", "PARTITION", "REJECTED", "SOURCE", "FileSource", "KafkaSource", "Source", "accepted", "source"]

@@ -50,6 +50,11 @@ class Meta:
     done: int | None = None
     late: int = 0
     held: int = 0
+    waiting: dict[str, list[tuple[int, int]]] = field(default_factory=dict)
+    """The events that wait, of all shards, by source: last key and number of every bin. The same in every shard."""
+    floor: int | None = None
+    """Up to here nothing waits any more, because too many did."""
+    forced: int = 0
     holding: list[str] = field(default_factory=list)
     timer: int | None = None
     format: int = FORMAT
@@ -100,6 +105,7 @@ class Store:
                 "start with a new checkpoint"
             )
         saved["chain"] = [tuple(entry) for entry in saved["chain"]]
+        saved["waiting"] = {name: [tuple(one) for one in bins] for name, bins in saved.get("waiting", {}).items()}
         return Meta(**saved)
 
     def put_meta(self, meta: Meta) -> None:

@@ -7,6 +7,7 @@ number of shards, of partitions, or on where micro-batches end. Refuses to know 
 
 from __future__ import annotations
 
+import math
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -23,15 +24,24 @@ from tamis.model.tables import did_you_mean
 
 from . import session
 from .processor import Matcher, Plan
+from .records import Records
 from .route import CORRUPT, EVENT, IDS, LANE, MESSAGE, ORDER, PACK_DDL, PLACE, SHARD, Packer, shard_keys
 
 EVENT_COLUMNS: Final = ("event", "context", "attribute", "value", "id", "profile", "on_match")
+HOLD_LIMIT: Final = 1_000_000
+"""Events that may wait for other streams; every shard keeps its part of them in its state."""
 _NEEDED: Final = {
     "messages": (),
     "updates": ("context", "attribute", "value"),
     "contexts": ("context", "attribute", "value"),
     "profiles": ("id", "profile"),
     "events": ("event",),
+}
+_UNITS: Final = {
+    **dict.fromkeys(("ms", "millisecond", "milliseconds"), 1),
+    **dict.fromkeys(("s", "sec", "secs", "second", "seconds"), 1000),
+    **dict.fromkeys(("min", "mins", "minute", "minutes"), 60_000),
+    **dict.fromkeys(("h", "hour", "hours"), 3_600_000),
 }
 _PLACE, _CORRUPT, _PARTITION = "_source", "_corrupt_record", "_partition"
 _ORDERED = (T.ByteType, T.ShortType, T.IntegerType, T.LongType, T.FloatType, T.DoubleType, T.DateType)
@@ -150,6 +160,7 @@ def match_stream(
     schema: Mapping[str, str] | None = None,
     values: str = "json",
     wait: str | float = "10 seconds",
+    hold_limit: int = HOLD_LIMIT,
     strategy: str = "agile",
 ) -> MatchStream:
     """Matches of streams, exact whatever the number of shards and the cutting into micro-batches.
@@ -164,9 +175,11 @@ def match_stream(
 
     Streams have the column ``order``, numbers or times. With separate streams an event waits until the others have
     passed its place, or until they have been silent for ``wait``; what comes later still is replayed on arrival and
-    counted as late. A static DataFrame of ``profiles``, and ``contexts`` (or static ``updates``), are there from the
-    start, profiles first, by the order column if they have it, else by id. With ``profile``, text with
-    ``{parameters}``, the static profiles have a column per parameter instead of a text each, which loads much faster.
+    counted as late. When more than ``hold_limit`` events wait, the oldest of them go on as if their wait had ended.
+
+    A static DataFrame of ``profiles``, and ``contexts`` (or static ``updates``), are there from the start, profiles
+    first, by the order column if they have it, else by id. With ``profile``, text with ``{parameters}``, the static
+    profiles have a column per parameter instead of a text each, which loads much faster.
 
     ``message_id`` names the columns that identify a message in the output (default: the order column), ``track`` holds
     arguments of ``Filter.track``, ``schema`` kinds of names. A column ``_source`` says where a row came from and is
@@ -184,7 +197,10 @@ def match_stream(
     tracks = tuple(Track(**dict(one)) for one in track)
     Shard(0, 1, tracks, **options)  # what is wrong with tracks and kinds is told here, not by a worker
     patience = milliseconds(wait)
-    packed = inputs.packed(keys, values)
+    if len(inputs.streams) == 1:
+        patience = 0  # there is nobody to wait for
+    checked_hold_limit(hold_limit)
+    packed = inputs.packed(keys, values, counts=patience > 0)
     plan = Plan(
         keys=keys,
         sources=tuple(inputs.streams),
@@ -195,7 +211,8 @@ def match_stream(
         options=tuple(options.items()),
         prepared=None if profile is None else (profile, on_match),
         values=values,
-        wait=patience if len(inputs.streams) > 1 else 0,
+        wait=patience,
+        hold_limit=hold_limit,
     )
     initial = inputs.initial(keys, values)
     results = packed.groupBy("key").transformWithStateInPandas(
@@ -209,16 +226,33 @@ def match_stream(
     return MatchStream(results, shards, inputs.ids, order, inputs.order_type)
 
 
-def milliseconds(wait: str | float) -> int:
-    """``"10 seconds"``, ``"500 ms"``, ``"2 min"`` or a number of seconds."""
-    units = {"ms": 1, "millisecond": 1, "s": 1000, "sec": 1000, "second": 1000, "min": 60_000, "minute": 60_000}
-    if isinstance(wait, int | float) and not isinstance(wait, bool) and wait >= 0:
-        return int(wait * 1000)
-    found = re.fullmatch(r"\s*(\d+(?:\.\d+)?)\s*([a-z]+?)s?\s*", str(wait))
-    unit = found[2] if found else ""
-    if found is None or (unit not in units and unit != "m"):
-        raise UsageError(f"wait: expected a time such as '10 seconds' or '500 ms', got {wait!r}")
-    return int(float(found[1]) * units.get(unit, 1))
+def milliseconds(time: str | float, name: str = "wait") -> int:
+    """``"500 ms"``, ``"10 seconds"``, ``"2 min"``, ``"1 hour"`` or a number of seconds; ``name`` is the setting's.
+
+    >>> milliseconds("1.5 min")
+    90000
+    >>> milliseconds("2 m", "trigger")
+    Traceback (most recent call last):
+    tamis.errors.UsageError: trigger: '2 m' may be minutes or milliseconds; write '2 min' or '2 ms'
+    """
+    if isinstance(time, int | float) and not isinstance(time, bool) and 0 <= time < math.inf:
+        return int(time * 1000)
+    found = re.fullmatch(r"\s*(\d+(?:\.\d+)?)\s*([a-z]+)\s*", str(time))
+    if found is not None and found[2] == "m":
+        raise UsageError(f"{name}: {time!r} may be minutes or milliseconds; write '{found[1]} min' or '{found[1]} ms'")
+    if found is None or found[2] not in _UNITS:
+        raise UsageError(f"{name}: expected a time such as '10 seconds', '500 ms', '2 min' or '1 hour', got {time!r}")
+    return int(float(found[1]) * _UNITS[found[2]])
+
+
+def checked_hold_limit(limit: Any) -> int:
+    """The limit itself, when it is one."""
+    if not isinstance(limit, int) or isinstance(limit, bool) or limit < 1:
+        raise UsageError(
+            f"hold_limit: expected a whole number of events from 1, got {limit!r}; for streams that do not wait for "
+            "each other at all set wait to '0 s'"
+        )
+    return limit
 
 
 class _Inputs:
@@ -240,6 +274,12 @@ class _Inputs:
         if events is not None and (messages is not None or (updates is not None and updates.isStreaming)):
             raise UsageError(
                 "events: one ordered stream has everything; do not give messages or streaming updates as well"
+            )
+        if events is not None and profiles is not None and profiles.isStreaming:
+            raise UsageError(
+                "profiles: expected a static DataFrame, the profiles that are there from the start; events= is one "
+                "ordered stream of everything, and later subscriptions come in it as events 'subscribe' and "
+                "'unsubscribe'. For a stream of profiles of its own give messages= and updates= instead of events="
             )
         self.order, self.template = order, template
         self.streams = {name: frame for name, frame in frames.items() if frame.isStreaming}
@@ -326,10 +366,12 @@ class _Inputs:
 
     # -- canonical columns -------------------------------------------------------------------------------------
 
-    def packed(self, keys: tuple[int, ...], values: str) -> DataFrame:
+    def packed(self, keys: tuple[int, ...], values: str, counts: bool) -> DataFrame:
         """All streams as packs."""
         parts = [
-            self._canonical(name, frame, len(keys)).mapInArrow(Packer(name, name, keys, values), PACK_DDL)
+            self._canonical(name, frame, len(keys)).mapInArrow(
+                Packer(name, name, keys, values, Records.of(frame.schema), counts), PACK_DDL
+            )
             for name, frame in self.streams.items()
         ]
         packs = parts[0]
@@ -342,7 +384,8 @@ class _Inputs:
         packs: DataFrame | None = None
         for name, frame in self.static.items():
             kind = {"contexts": "updates", "profiles": "profiles" if self.template is None else "prepared"}[name]
-            part = self._canonical(kind, frame, len(keys)).mapInArrow(Packer(name, kind, keys, values), PACK_DDL)
+            packer = Packer(name, kind, keys, values, Records.of(frame.schema))
+            part = self._canonical(kind, frame, len(keys)).mapInArrow(packer, PACK_DDL)
             packs = part if packs is None else packs.unionByName(part)
         return packs
 

@@ -117,6 +117,11 @@ class Status:
         return self._sum("late")
 
     @property
+    def forced(self) -> int:
+        """Events that went on before their wait had ended because too many waited, since the checkpoint was made."""
+        return self._sum("forced")
+
+    @property
     def state_bytes(self) -> int:
         """Snapshots and deltas in the state store."""
         return self._sum("state_bytes")
@@ -211,11 +216,12 @@ def line(status: Status) -> str:
     """One line, for logs."""
     coming, matching = status.rates()
     lag = ", ".join(f"{amount:,} behind in {name}" for name, amount in status.lags.items() if amount)
+    forced = f"{status.forced:,} forced, " if status.forced else ""
     return (
         f"batch {status.batch}: {status.events:,} events ({coming:,.0f}/s), {status.matches:,} matches "
         f"({matching:,.0f}/s), {status.rejected:,} rejected, latency {status.latency(0.5):.2f} s, "
-        f"{status.held:,} waiting, {status.late:,} late, {status.profiles:,} profiles, {status.contexts:,} contexts, "
-        f"state {size(status.state_bytes)}, {status.escalations:,} escalations" + (f"; {lag}" if lag else "")
+        f"{status.held:,} waiting, {status.late:,} late, {forced}{status.profiles:,} profiles, {status.contexts:,} "
+        f"contexts, state {size(status.state_bytes)}, {status.escalations:,} escalations" + (f"; {lag}" if lag else "")
     )
 
 
@@ -292,6 +298,7 @@ class _Collector:
             ("matches", "Pairs of message and profile", status.matches),
             ("rejected", "Events rejected with a reason", status.rejected),
             ("late", "Events that came too late for their place in the order, since the checkpoint", status.late),
+            ("forced", "Events that went on because too many waited, since the checkpoint", status.forced),
             ("batches", "Micro-batches committed", status.batches),
             ("escalations", "Updates that left their safe range in an index", status.escalations),
         ):
