@@ -33,8 +33,8 @@ def test_deliveries_are_exact_whatever_dies(tmp_path: Path, master: str, story: 
         for k, piece in enumerate(pieces):
             folder.put(piece, rng, files=2)
             if k % 3 == 2 and k // 3 < len(story):
-                victim.wait(lambda seen=k - 1: victim.batches() >= seen, 120)
-                victim.wait(lambda what=story[k // 3]: victim.kill(dice, what), 60)
+                victim.wait(lambda seen=k - 1: victim.batches() >= seen, 300)
+                victim.wait(lambda what=story[k // 3]: victim.kill(dice, what), 120)
         victim.finish(180)
     finally:
         victim.stop()
