@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from tamis.index.growth import with_room
+from tamis.index.growth import with_room, zeros
 from tamis.kernels.bundles import ABSENT, Contexts
 
 from .strings import StringTable
@@ -34,7 +34,7 @@ class ContextStore:
             new.watch[:, : old.watch.shape[1]] = old.watch
             residual = old.residual
             if len(residual):
-                residual = np.zeros(new.value.shape, np.int16)
+                residual = zeros(new.value.shape, np.int16)
                 residual[:, :had] = old.residual
             old = new.replace(head=old.head, residual=residual)
         if rows > len(old.value):
@@ -48,7 +48,7 @@ class ContextStore:
                 head=with_room(old.head, rows, -1),
             )
         if wide and not len(old.residual):
-            old = old.replace(residual=np.zeros(old.value.shape, np.int16))
+            old = old.replace(residual=zeros(old.value.shape, np.int16))
         self.bundle = old
 
     def arrays(self) -> dict[str, NDArray[Any]]:
@@ -72,7 +72,7 @@ def _empty(rows: int, columns: int) -> Contexts:
     return Contexts(
         value=np.full((rows, columns), ABSENT),
         residual=np.zeros((0, 0), np.int16),
-        watch=np.zeros((rows, (columns + 7) // 8, 2), np.uint8),
+        watch=zeros((rows, (columns + 7) // 8, 2), np.uint8),
         safe=safe,
         head=np.full(rows, -1, np.int32),
     )
