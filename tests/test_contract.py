@@ -12,6 +12,7 @@ from hypothesis import settings
 from hypothesis.stateful import run_state_machine_as_test
 
 from contract import VOCABULARY, machine
+from restless import restless
 from tamis import Filter
 from tamis.engine import replay
 from tamis.errors import TamisError
@@ -23,6 +24,8 @@ FACTORIES: dict[str, Callable[..., Any]] = {
     "agile": Filter,
     "noindex": partial(Filter, strategy="noindex"),
     "threads": partial(Filter, threads=3),
+    "restless": restless,
+    "restless threads": partial(restless, threads=2),
 }
 
 

@@ -7,6 +7,7 @@ between filters are saved and loaded, and some worlds are replayed one call at a
 
 from __future__ import annotations
 
+import sys
 import tempfile
 import traceback
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -15,6 +16,10 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+
+sys.path.insert(0, str(Path(__file__).parents[1]))
+
+from restless import restless
 
 from tamis import EventLog, Filter
 from tamis.engine import replay
@@ -27,6 +32,7 @@ CONFIGURATIONS: dict[str, Callable[..., Any]] = {
     "agile": Filter,
     "noindex": lambda **options: Filter(strategy="noindex", **options),
     "two threads": lambda **options: Filter(threads=2, **options),
+    "restless": restless,
 }
 MIXES = (
     Mix(),

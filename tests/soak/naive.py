@@ -49,6 +49,17 @@ SHAPES = (
     Shape(NEAR, ("w0", "w1"), lambda m, c, p: _near(m, c, p, "x0", "w0") & _near(m, c, p, "x1", "w1")),
     Shape(NEAR, ("w0", "w1"), lambda m, c, p: _near(m, c, p, "x0", "w0") & _near(m, c, p, "x1", "w1"), "x0"),
     Shape(
+        "x0 > ctx.x0 - 7.5 and x0 <= ctx.x0 + 7.5 and x1 between ctx.x1 - 60.1 and ctx.x1 + 60.1 and k < ctx.k + 2",
+        (),
+        lambda m, c, p: (
+            (m["x0"] > c["x0"] - 7.5)
+            & (m["x0"] <= c["x0"] + 7.5)
+            & (c["x1"] - 60.1 <= m["x1"])
+            & (m["x1"] <= c["x1"] + 60.1)
+            & (m["k"] < c["k"] + 2)
+        ),
+    ),
+    Shape(
         "x0 between {l0} and {h0} and x1 between {l1} and {h1} and x2 between {l2} and {h2}",
         ("l0", "h0", "l1", "h1", "l2", "h2"),
         lambda m, c, p: (

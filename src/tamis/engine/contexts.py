@@ -28,7 +28,7 @@ class ContextStore:
         """Make room for all named contexts, for a number of attributes, and for residuals if they are needed."""
         old, rows = self.bundle, len(self.names)
         if columns > old.value.shape[1]:
-            new = _empty(len(old.value), max(columns, 2 * old.value.shape[1]))
+            new = _empty(len(old.value), max((columns + 7) // 8 * 8, 2 * old.value.shape[1]))
             had = old.value.shape[1]
             new.value[:, :had], new.safe[:, :had] = old.value, old.safe
             new.watch[:, : old.watch.shape[1]] = old.watch

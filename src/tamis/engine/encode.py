@@ -101,7 +101,7 @@ def encode_arrow(column: pa.Array, kind: Kind, values: ValueStore) -> Encoded | 
         return _encode_integers(np.floor_divide(raw * microseconds, divisor), absent)
     if pa.types.is_floating(column.type):
         filled = column if absent is None else column.fill_null(0.0)
-        return Encoded(_with_absent(np.asarray(filled).astype(np.float64), absent), None, {})
+        return Encoded(_with_absent(np.asarray(filled).astype(np.float64, copy=False), absent), None, {})
     raw = np.asarray(column.fill_null(0))
     if raw.dtype == np.uint64:
         if np.any(raw > np.uint64(2**63 - 1)):

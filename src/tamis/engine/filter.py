@@ -247,10 +247,13 @@ class Filter:
             self._fit()
         arrays = contexts.bundle
         watched = arrays.watch[c, a >> 3, b.WATCHED] >> (a & 7) & 1
-        if watched and not float(arrays.safe[c, a, 0]) <= double <= float(arrays.safe[c, a, 1]):
+        shard = c % self.threads
+        strips = self._indexes[shard].bundle.strips
+        if (watched and not float(arrays.safe[c, a, 0]) <= double <= float(arrays.safe[c, a, 1])) or (
+            a < len(strips) and strips[a] >= 0
+        ):
             self._flush()
             self._prepare_patterns(c, a, double)
-            shard = c % self.threads
             kernel.set_one(self._indexes[shard].bundle, c, a, double, residual, self._world(shard))
             return
         arrays.value[c, a] = double
@@ -462,6 +465,8 @@ class Filter:
 
     def _fit(self) -> None:
         self._contexts.fit(len(self._compiler.context_attributes), self._compiler.has_wide)
+        for index in self._indexes:
+            index.fit(len(self._contexts), self._contexts.bundle.value.shape[1])
 
     def _world(self, shard: int, messages: b.Messages | None = None) -> b.World:
         self._worlds[shard] = b.World.current(

@@ -320,7 +320,7 @@ class Replay:
                 lut[j] = f._compiler.context_attributes[attribute]
         # Often the names come in the order of the columns: then the codes are the columns.
         regular = not updates.attribute.null_count and np.array_equal(lut[:-1], np.arange(len(names)))
-        attributes = codes.astype(np.int32) if regular else lut[codes]
+        attributes = codes.astype(np.int32, copy=False) if regular else lut[codes]
         if not regular:
             for i in np.nonzero(attributes < 0)[0].tolist():
                 wrong.setdefault(i, "update: expected the name of an attribute, got None")

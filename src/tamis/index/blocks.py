@@ -17,6 +17,7 @@ from tamis.kernels.bundles import (
     FALSE_POSITIVES,
     FLAGS,
     N_ENTRIES,
+    PLACE,
     PROBES,
     TEMPLATE,
     UPDATES,
@@ -26,6 +27,7 @@ from tamis.kernels.bundles import (
 
 from .growth import with_room, zeros
 from .protocol import Ids
+from .root import NOTHING, Account, Prospect, fitted, no_root, prospect, root_arrays
 from .slots import MAX_SLOTS, choose_slots
 
 BROKEN = {
@@ -40,6 +42,9 @@ BROKEN = {
     9: "the zone of a chunk lacks part of an entry",
     10: "the box of a block lacks part of an entry",
     11: "the core of a chunk reaches beyond an entry",
+    12: "the hull of a family at the root lacks a constant of an entry",
+    13: "the sketch differs from the value of a context",
+    14: "the tenant of a context at the root is another one",
 }
 # Arrays whose size does not depend on the number of blocks.
 KEPT = (
@@ -58,6 +63,12 @@ KEPT = (
     "scratch",
     "wanted",
     "growth",
+    "strips",
+    "strip",
+    "sketch",
+    "root",
+    "hull",
+    "tenant",
 )
 
 
@@ -106,6 +117,7 @@ def empty_blocks(
         scratch=zeros((3, n)),
         wanted=zeros((2, n), np.uint8),
         growth=zeros(kernel.CHUNKS, np.int32),
+        **no_root(),
     )
 
 
@@ -121,9 +133,20 @@ class BlocksIndex:
         self.bundle = empty_blocks(1, np.zeros(1, np.int32), np.full((1, 255), np.inf), np.ones(1), 1)
         self._built = self._shut = self._next_look = self._routed = 0
         self._since = self.bundle.count.copy()
+        self._prospect, self._account = NOTHING, Account(self.bundle.count)
+        self._learnt: dict[int, float] = {}
 
     def build(self, ids: Ids, world: World, attributes: int) -> None:
         world.clauses.meta[ids, FLAGS] &= ~AWAY
+        if not len(self.bundle.root):
+            self._learnt = dict(zip(self.bundle.slot_attribute.tolist(), self.bundle.passing.tolist(), strict=True))
+        learnt = self._learnt if self.bundle.count[PROBES] > 0 else {}
+        self._prospect = prospect(ids, world, attributes, learnt)
+        at_root = ids[:0]
+        if self._account.rooted:
+            members = self._prospect.members(ids, world)
+            at_root, ids = ids[members], ids[~members]
+        kernel.let_loose(at_root, world)
         slots, cuts, passing = choose_slots(ids, world, attributes)
         room = int(len(ids) / kernel.BLOCK_FILL * 1.1) + 2
         counts = self.bundle.count
@@ -141,17 +164,33 @@ class BlocksIndex:
         cells = np.maximum(0.0, ends[:, :, 1] - ends[:, :, 0]).mean(axis=2)
         self.bundle.plot[:] = np.median(self.bundle.width[:used] * cells, axis=0)
         self.bundle.count[PROBES : kernel.N_BLOCKS] = counts[PROBES : kernel.N_BLOCKS]
+        self.bundle.count[kernel.N_CONTEXTS] = counts[kernel.N_CONTEXTS]
+        self.bundle.count[kernel.ROOT_MET] = counts[kernel.ROOT_MET]
+        self.fit(int(counts[kernel.N_CONTEXTS]), world.contexts.value.shape[1])
+        if len(at_root):
+            self.bundle = self.bundle.replace(**root_arrays(self._prospect, at_root, world))
+            kernel.enter(self.bundle, at_root, world)
+            kernel.draw_all(self.bundle, world.contexts)
         self._built = len(ids)
         self._shut = int(np.count_nonzero(world.clauses.meta[ids, FLAGS] & CLOSED))
         self._since = self.bundle.count.copy()
+        self._account.restart(self._since)
         self._next_look = int(self._since[ESCALATIONS]) + max(64, self._shut // 2)
+
+    def fit(self, contexts: int, attributes: int) -> None:
+        self.bundle.count[kernel.N_CONTEXTS] = contexts
+        larger = fitted(self.bundle, contexts, attributes)
+        if larger:
+            self.bundle = self.bundle.replace(**larger)
 
     def worn(self) -> bool:
         """Whether a new build would pay: the clauses have left the order they were clustered in.
 
-        So it is when most had no value at build time (profiles first, contexts later), or when after many moves a
-        message still meets a good part of all chunks.
+        So it is when most had no value at build time (profiles first, contexts later), when after many moves a
+        message still meets a good part of all chunks, or when it is time to go to the root, or back.
         """
+        if self._account.due(self.bundle.count, self._prospect):
+            return True
         moves = self.bundle.count[ESCALATIONS]
         if moves < self._next_look:
             return False
@@ -165,6 +204,12 @@ class BlocksIndex:
         return bool(past[ESCALATIONS] > 2 * entries and met > 0.25 * chunks)
 
     def insert(self, ids: Ids, world: World, attributes: int) -> bool:
+        if len(self.bundle.root):
+            members = self._prospect.members(ids, world)
+            kernel.enter(self.bundle, ids[members], world)
+            ids = ids[~members]
+            if not len(ids):
+                return True
         present = int(self.bundle.count[N_ENTRIES])
         if present == 0 or len(ids) > 512 + present // 4 or present + len(ids) > 1024 + 2 * self._built:
             return False
@@ -194,21 +239,25 @@ class BlocksIndex:
 
     def remove(self, ids: Ids, world: World) -> None:
         for k in ids:
-            kernel.remove(self.bundle, k, world)
+            kernel.forget(self.bundle, k, world)
 
     def deescalate(self, world: World) -> None:
         for chunk in range(int(self.bundle.count[kernel.N_BLOCKS]) * kernel.CHUNKS):
             kernel.deescalate(self.bundle, chunk, world)
 
     def check(self, ids: Ids, world: World) -> None:
-        code, clause, slot = kernel.check(self.bundle, ids, world)
+        at_root = world.clauses.meta[ids, PLACE] == kernel.AT_ROOT
+        code, clause, slot = kernel.check(self.bundle, ids[~at_root], world)
+        if not code:
+            code, clause, slot = kernel.check_root(self.bundle, ids[at_root], world)
         if code:
             raise InvariantError(f"blocks: {BROKEN[code]} (clause {clause}, slot {slot})")
 
     def stats(self) -> dict[str, int]:
         count = self.bundle.count
         return {
-            "entries": int(count[N_ENTRIES]),
+            "entries": int(count[N_ENTRIES] + count[kernel.N_ROOT]),
+            "at_root": int(count[kernel.N_ROOT]),
             "blocks": int(count[kernel.N_BLOCKS]),
             "messages": int(count[PROBES]),
             "updates": int(count[UPDATES]),
@@ -223,12 +272,23 @@ class BlocksIndex:
         }
 
     def arrays(self) -> dict[str, NDArray[Any]]:
-        return {**self.bundle.asdict(), "built": np.array([self._built, self._routed])}
+        found = self._prospect
+        return {
+            **self.bundle.asdict(),
+            "built": np.array([self._built, self._routed]),
+            "prospect_templates": found.templates,
+            "prospect_attributes": found.attributes,
+            "prospect_cost": np.array([found.scan, found.passing]),
+        }
 
     def adopt(self, arrays: dict[str, NDArray[Any]]) -> None:
         self.bundle = Blocks(**{name: arrays[name] for name in Blocks.FIELDS})
         self._built, self._routed = (int(n) for n in arrays["built"])
         self._since = self.bundle.count.copy()
+        self._account = Account(self._since, rooted=len(self.bundle.root) > 0)
+        scan, passing = arrays["prospect_cost"].tolist()
+        if scan < np.inf:
+            self._prospect = Prospect(arrays["prospect_templates"], arrays["prospect_attributes"], scan, passing)
 
     def _know_attributes(self, attributes: int) -> None:
         missing = attributes - len(self.bundle.attribute_slot)

@@ -22,6 +22,7 @@ from tamis.kernels.bundles import (
 )
 
 from .protocol import Ids
+from .root import fitted, no_sketch
 from .slots import MAX_SLOTS, choose_slots
 
 
@@ -38,6 +39,7 @@ def empty_scan(room: int, slots: NDArray[np.int32], attributes: int) -> Scan:
         slot_attribute=slots.astype(np.int32),
         attribute_slot=attribute_slot,
         count=np.zeros(COMMON_COUNTS, np.int64),
+        **no_sketch(attributes),
     )
 
 
@@ -52,7 +54,7 @@ class NoIndex:
     def build(self, ids: Ids, world: World, attributes: int) -> None:
         slots, _, _ = choose_slots(ids, world, attributes)
         counts = self.bundle.count
-        self.bundle = empty_scan(len(ids) + 16, slots, attributes)
+        self.bundle = empty_scan(len(ids) + 16, slots, attributes).replace(strips=self.bundle.strips)
         self.bundle.count[PROBES:] = counts[PROBES:]
         kernel.insert(self.bundle, ids, 0, world)
 
@@ -69,6 +71,11 @@ class NoIndex:
             if done == len(ids):
                 return True
             self._grow(len(ids))
+
+    def fit(self, contexts: int, attributes: int) -> None:
+        larger = fitted(self.bundle, contexts, attributes)
+        if larger:
+            self.bundle = self.bundle.replace(**larger)
 
     def worn(self) -> bool:
         """Never: a scan has no order to lose."""
@@ -118,4 +125,4 @@ class NoIndex:
         new.low[:, :n], new.high[:, :n] = old.low[:, :n], old.high[:, :n]
         for name in ("clause", "profile", "plain"):
             getattr(new, name)[:n] = getattr(old, name)[:n]
-        self.bundle = new.replace(attribute_slot=old.attribute_slot, count=old.count)
+        self.bundle = new.replace(attribute_slot=old.attribute_slot, count=old.count, strips=old.strips)

@@ -40,6 +40,9 @@ class Index(Protocol):
     def insert(self, ids: Ids, world: World, attributes: int) -> bool:
         """Index more clauses; False when a ``build`` over all live clauses would be the better deal."""
 
+    def fit(self, contexts: int, attributes: int) -> None:
+        """There are that many contexts and context attributes now. O(1) amortised."""
+
     def worn(self) -> bool:
         """Whether a ``build`` over all live clauses would pay by now. O(1)."""
 

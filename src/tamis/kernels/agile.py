@@ -36,6 +36,7 @@ from .bundles import (
     TRAITS,
 )
 from .cells import (
+    AT_ROOT,
     BY_CONTEXT,
     BY_SLOT,
     CHUNK,
@@ -106,6 +107,8 @@ def follow(ix, k, p, a, v, world):
     """
     meta, pred = world.clauses.meta, world.templates.predicate
     place = np.int64(meta[k, PLACE])
+    if place == AT_ROOT:
+        return True
     if p < 0 or place < 0 or meta[k, FLAGS] & CLOSED or math.isnan(v):
         return False
     s = np.int64(ix.attribute_slot[pred[p, ATTRIBUTE]])
@@ -303,6 +306,8 @@ def escalate(ix, k, a, v, world):
     row, r = world.templates.row, world.clauses.meta[k, TEMPLATE]
     own, place = np.int64(meta[k, CONSTANTS]), np.int64(meta[k, PLACE])
     nothing = (np.float32(np.inf), np.float32(-np.inf))
+    if place == AT_ROOT:
+        return np.float32(-np.inf), np.float32(np.inf)
     if place < 0:
         return nothing
     chunk, t = place >> 5, place & 31

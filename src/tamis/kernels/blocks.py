@@ -51,6 +51,7 @@ from .bundles import (
     FLAGS,
     HAS_EFFECT,
     HAS_SIBLING,
+    LISTENERS,
     META_COLUMNS,
     N_ENTRIES,
     PLACE,
@@ -61,6 +62,7 @@ from .bundles import (
 )
 from .cells import (
     ABSENT_CELL,
+    AT_ROOT,
     BLOCK,
     BLOCK_FILL,
     BLOCKS_MET,
@@ -79,10 +81,13 @@ from .cells import (
     MOVES,
     N_AWAY,
     N_BLOCKS,
+    N_CONTEXTS,
+    N_ROOT,
     ONE,
     OPEN,
     OPEN_HIGH,
     OPEN_LOW,
+    ROOT_MET,
     SPLITS,
     TAKEN,
     VAIN,
@@ -107,10 +112,12 @@ from .policy import (
     observe,
 )
 from .postfilter import holds, interval, predicate_holds, satisfiable
+from .root import check_root, draw_all, enter, leave, let_loose, probe_root, scratch_for_root
 from .simd import count_bits, covers, covers_strictly, lowest_bit, prefetch
 
 # The face of the index; its parts lie in ``cells``, ``cluster`` and ``agile``.
 __all__ = [
+    "AT_ROOT",
     "BLOCK",
     "BLOCKS_MET",
     "BLOCK_FILL",
@@ -124,21 +131,28 @@ __all__ = [
     "MOVES",
     "N_AWAY",
     "N_BLOCKS",
+    "N_CONTEXTS",
+    "N_ROOT",
+    "ROOT_MET",
     "SEEN",
     "SPLITS",
     "announce",
     "away",
     "build",
     "check",
+    "check_root",
     "deescalate",
+    "draw_all",
+    "enter",
     "escalate",
     "find_routes",
     "follow",
+    "forget",
     "insert",
+    "let_loose",
     "needs_slots",
     "observe",
     "probe",
-    "remove",
 ]
 
 
@@ -219,14 +233,18 @@ def _owe(debt, chunk, amount, owed, n_owed):
 
 
 @kernel
-def scratch_for(slots, entries):
-    """Room that a probe works in: blocks met; chunks of a group of them; per block its slots and cells; slot masks."""
+def scratch_for(slots, entries, strips, attributes):
+    """Room that a probe works in: blocks met; chunks of a group of them; per block its slots and cells; slot masks.
+
+    Last what it needs at the root.
+    """
     return (
         np.empty(entries // BLOCK + 64, np.int32),
         np.empty((GROUP * CHUNKS, 3), np.uint32),
         np.empty((GROUP, slots + 1), np.int64),
         np.empty((GROUP + 1, 2, max(64, slots)), np.uint8),
         np.empty(slots, np.uint32),
+        scratch_for_root(strips, attributes),
     )
 
 
@@ -314,7 +332,7 @@ def probe(ix, m, world, hits, special, doubts, edges, owed, scratch):
     slots = ix.slot_attribute.shape[0]
     lines, masks, profile, margin, debt = ix.lines, ix.masks, ix.profile, ix.margin, ix.debt
     x_of, slot_attribute = world.messages.value, ix.slot_attribute
-    met, alive, lives, bytes_of, unsure = scratch
+    met, alive, lives, bytes_of, unsure, at_root = scratch
     g = bytes_of[GROUP, 0]
     for s in range(slots):
         x = x_of[m, slot_attribute[s]]
@@ -418,6 +436,8 @@ def probe(ix, m, world, hits, special, doubts, edges, owed, scratch):
         if ix.count[PROBES] % (8 * MESSAGE_SAMPLE) == 1:
             adapt(ix)
     n, n_special = _postfilter(ix, m, n_doubts, doubts, edges, hits, n, special, world)
+    if ix.root.shape[0]:
+        n, n_special = probe_root(ix, m, world, hits, n, special, n_special, at_root)
     return n, n_special, n_owed
 
 
@@ -432,12 +452,26 @@ def _sample(seen, unsure, live, n_live, margin, chunk, slots, found):
 
 
 @bare
+def forget(ix, k, world):
+    """Take a clause out, wherever it is."""
+    if world.clauses.meta[k, PLACE] == AT_ROOT:
+        leave(ix, k, world)
+    else:
+        ix.count[LISTENERS] -= np.int64(world.clauses.meta[k, CONTEXT] >= 0)
+        remove(ix, k, world)
+
+
+@bare
 def check(ix, ids, world):
-    """Verify the invariants for all live clauses ``ids``; returns (code, clause, slot), code 0 when all hold."""
+    """Verify the invariants for the clauses ``ids`` in blocks; returns (code, clause, slot), code 0 when all hold."""
     slots = ix.slot_attribute.shape[0]
     if ix.count[N_ENTRIES] != ids.shape[0]:
         return 1, -1, -1
-    taken = 0
+    listeners = taken = 0
+    for i in range(ids.shape[0]):
+        listeners += np.int64(world.clauses.meta[ids[i], CONTEXT] >= 0)
+    if listeners != ix.count[LISTENERS]:
+        return 1, -1, -1
     for chunk in range(ix.count[N_BLOCKS] * CHUNKS):
         taken += count_bits(ix.masks[chunk, TAKEN])
     if taken != ids.shape[0]:

@@ -43,9 +43,9 @@ FIRST_CLAUSE, EFFECT, EFFECTS, SHAPE = range(4)  # FIRST_CLAUSE is -1 for a code
 PROFILE_COLUMNS = 4
 
 
-# Entries of the ``count`` array of every index; an index may have more behind them.
-N_ENTRIES, PROBES, UPDATES, CANDIDATES, FALSE_POSITIVES, ESCALATIONS = range(6)
-COMMON_COUNTS = 6
+# Entries of the ``count`` array of every index; an index may have more behind them. LISTENERS have a context.
+N_ENTRIES, LISTENERS, PROBES, UPDATES, CANDIDATES, FALSE_POSITIVES, ESCALATIONS = range(7)
+COMMON_COUNTS = 7
 
 
 # Bits of Contexts.watch: some index entry depends on the value; the index has to hear of every update of it.
@@ -131,6 +131,14 @@ class World(Record):
     }
 
 
+# The sketch of context values that every index keeps; see :mod:`tamis.kernels.root`.
+SKETCH = {
+    "strips": (np.int32, 1),
+    "strip": (np.float64, 2),
+    "sketch": (np.uint8, 1),
+}
+
+
 class Blocks(Record):
     """The index ``blocks``; see :mod:`tamis.kernels.blocks` for the layout and its invariants."""
 
@@ -168,6 +176,10 @@ class Blocks(Record):
         "scratch": (np.float64, 2),
         "wanted": (np.uint8, 2),
         "growth": (np.int32, 1),
+        **SKETCH,
+        "root": (np.int32, 2),
+        "hull": (np.float64, 2),
+        "tenant": (np.int32, 2),
     }
 
 
@@ -183,4 +195,5 @@ class Scan(Record):
         "slot_attribute": (np.int32, 1),
         "attribute_slot": (np.int32, 1),
         "count": (np.int64, 1),
+        **SKETCH,
     }

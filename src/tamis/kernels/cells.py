@@ -58,7 +58,11 @@ SLOT, LEFT, RIGHT, LEAF = range(4)
 # Entries of Blocks.count behind the common ones.
 BLOCKS_MET, CHUNKS_MET, DEESCALATIONS, MOVES, SPLITS = range(COMMON_COUNTS, COMMON_COUNTS + 5)
 N_BLOCKS, N_NODES, SAMPLES, N_AWAY = range(COMMON_COUNTS + 5, COMMON_COUNTS + 9)
-COUNTS = 16
+# Entries at the root, contexts in the sketch, contexts that passed it.
+N_ROOT, N_CONTEXTS, ROOT_MET = range(COMMON_COUNTS + 9, COMMON_COUNTS + 12)
+COUNTS = 20
+# Places of clauses that are in no block.
+OUT, AT_ROOT = -1, -2
 
 OPEN_LOW, OPEN_HIGH, ANY_HIGH, ABSENT_CELL = np.uint8(0), np.uint8(254), np.uint8(255), np.uint8(255)
 DEBT = 1024  # postfilter tests that cost as much as one deescalation (about 70 microseconds)

@@ -9,8 +9,10 @@ import numpy as np
 from .bundles import (
     ATTRIBUTE,
     AWAY,
+    CONTEXT,
     FIRST_PREDICATE,
     FLAGS,
+    LISTENERS,
     N_ENTRIES,
     PLACE,
     PREDICATES,
@@ -34,6 +36,7 @@ from .cells import (
     ONE,
     OPEN_HIGH,
     OPEN_LOW,
+    OUT,
     RIGHT,
     SLOT,
     SPLITS,
@@ -248,6 +251,9 @@ def build(ix, ids, world):
     perm = np.arange(n).astype(np.int32)
     key = np.empty(n, np.float32)
     ix.count[N_ENTRIES] = n
+    ix.count[LISTENERS] = 0
+    for i in range(n):
+        ix.count[LISTENERS] += np.int64(world.clauses.meta[ids[i], CONTEXT] >= 0)
     ix.count[N_NODES] = 1
     ix.count[N_BLOCKS] = 0
     todo = np.empty((256, 3), np.int64)
@@ -442,6 +448,7 @@ def insert(ix, ids, first, world):
                 return i
             _split_block(ix, node, world)
         ix.count[N_ENTRIES] += 1
+        ix.count[LISTENERS] += np.int64(world.clauses.meta[k, CONTEXT] >= 0)
     return ids.shape[0]
 
 
@@ -475,6 +482,6 @@ def remove(ix, k, world):
     if ix.masks[chunk, TAKEN] == 0:
         b, ch = chunk >> 5, chunk & 31
         ix.summary[b] &= ~(ONE << np.uint32(ch))
-    meta[k, PLACE] = -1
+    meta[k, PLACE] = OUT
     ix.count[N_ENTRIES] -= 1
     touch(ix, chunk)

@@ -9,8 +9,8 @@ import math
 
 import numpy as np
 
-from .bundles import ATTRIBUTE, FIRST_PREDICATE, N_ENTRIES, PREDICATES, PROBES, TEMPLATE
-from .cells import CHUNKS, LINE, N_BLOCKS, OPEN, OPEN_HIGH, OPEN_LOW, SAMPLES, UNBOUNDED, cell, moves
+from .bundles import ATTRIBUTE, FIRST_PREDICATE, N_ENTRIES, PLACE, PREDICATES, PROBES, TEMPLATE
+from .cells import AT_ROOT, CHUNKS, LINE, N_BLOCKS, OPEN, OPEN_HIGH, OPEN_LOW, SAMPLES, UNBOUNDED, cell, moves
 from .jit import bare
 from .simd import count_bits, covers
 
@@ -42,7 +42,7 @@ def observe(ix, c, a, v, old, weight, world):
     seen[slots, SINCE] += weight
     k = np.int64(world.contexts.head[c])
     step = v - old
-    if k >= 0 and math.isfinite(step):
+    if k >= 0 and world.clauses.meta[k, PLACE] != AT_ROOT and math.isfinite(step):
         r = world.clauses.meta[k, TEMPLATE]
         for p in range(row[r, FIRST_PREDICATE], row[r, FIRST_PREDICATE] + row[r, PREDICATES]):
             s = ix.attribute_slot[pred[p, ATTRIBUTE]]

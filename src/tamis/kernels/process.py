@@ -22,6 +22,7 @@ from .bundles import (
     FLAGS,
     HAS_EFFECT,
     HAS_SIBLING,
+    LISTENERS,
     META_COLUMNS,
     NEXT,
     PINNED,
@@ -36,6 +37,7 @@ from .cells import depends, narrow, release
 from .jit import BARE, bare, inlined, kernel
 from .policy import SAMPLE
 from .program import run
+from .root import draw
 from .simd import prefetch
 
 MESSAGE, UPDATE = 0, 1
@@ -147,6 +149,7 @@ def set_value(ix, c, a, v, r, world):
     """Context ``c``, attribute ``a`` := ``v`` (with residual ``r``)."""
     contexts = world.contexts
     contexts.value[c, a] = v
+    draw(c, a, v, ix.strips, ix.strip, ix.sketch)
     if contexts.residual.shape[0]:
         contexts.residual[c, a] = r
     if contexts.watch[c, a >> 3, WATCHED] >> (a & 7) & 1 and not (
@@ -197,6 +200,7 @@ def _hear(ix, first, last, shard, shards, updates, heard, world):
     wide = u_residual.shape[0] > 0
     value, residual = world.contexts.value, world.contexts.residual
     watch, safe = world.contexts.watch, world.contexts.safe
+    strips, strip, sketch = ix.strips, ix.strip, ix.sketch
     columns = np.uint64(value.shape[1])
     exact = residual.shape[0] > 0
     n = 0
@@ -206,6 +210,7 @@ def _hear(ix, first, last, shard, shards, updates, heard, world):
         # Unsigned: an index that cannot be negative needs no test for it.
         c, a = np.uint64(u_context[u]), np.uint64(u_attribute[u])
         value[c, a] = u_value[u]
+        draw(c, a, u_value[u], strips, strip, sketch)
         if exact:
             residual[c, a] = u_residual[u] if wide else 0
         byte, bit = a >> np.uint64(3), a & np.uint64(7)
@@ -218,17 +223,39 @@ def _hear(ix, first, last, shard, shards, updates, heard, world):
 
 
 @bare
+def _store(ix, first, last, shard, shards, updates, world):
+    """Store updates first..last, of which no entry has to hear."""
+    u_context, u_attribute, u_value, u_residual = updates
+    wide = u_residual.shape[0] > 0
+    value, residual = world.contexts.value, world.contexts.residual
+    strips, strip, sketch = ix.strips, ix.strip, ix.sketch
+    exact = residual.shape[0] > 0
+    for u in range(first, last):
+        if u_attribute[u] < 0 or (shards > 1 and u_context[u] % shards != shard):
+            continue
+        c, a = np.uint64(u_context[u]), np.uint64(u_attribute[u])
+        value[c, a] = u_value[u]
+        draw(c, a, u_value[u], strips, strip, sketch)
+        if exact:
+            residual[c, a] = u_residual[u] if wide else 0
+
+
+@bare
 def _update(ix, first, last, shard, shards, updates, heard, world):
     """Updates first..last of a log, of which no message sees a part.
 
     A tile of them is stored, then the index is told of the values that left their safe range, as they are by then.
     Updates jump about in memory: what each needs is asked for some updates ahead, so that their cache misses overlap.
     """
+    ix.count[UPDATES] += last - first
+    if ix.count[LISTENERS] == 0:
+        _store(ix, first, last, shard, shards, updates, world)
+        return
     u_context, u_attribute, u_value, _ = updates
     contexts, clauses = world.contexts, world.clauses
     value, safe, watch, head = contexts.value, contexts.safe, contexts.watch, contexts.head
     step = max(SAMPLE, (last - first) >> 10)
-    sample = first + (-ix.count[UPDATES] & (SAMPLE - 1))
+    sample = first + ((last - first - ix.count[UPDATES]) & (SAMPLE - 1))
     for start in range(first, last, TILE):
         stop = min(last, start + TILE)
         if start <= sample and sample < stop:
@@ -261,7 +288,6 @@ def _update(ix, first, last, shard, shards, updates, heard, world):
                         _moved(ix, c, a, v, world)
                 elif not (safe[c, a, 0] <= v and v <= safe[c, a, 1]):
                     _moved(ix, c, a, v, world)
-    ix.count[UPDATES] += last - first
 
 
 @kernel
@@ -292,7 +318,7 @@ def replay(ix, shard, shards, runs, updates, skip, tracks, conditions, track_con
     owed = np.empty(64, np.int64)
     heard = np.empty((TILE + 1, 2), np.int64)
     slots = max(1, ix.slot_attribute.shape[0])
-    scratch = _blocks.scratch_for(slots, ix.clause.shape[0])
+    scratch = _blocks.scratch_for(slots, ix.clause.shape[0], ix.strip.shape[0], world.contexts.value.shape[1])
     for i in range(runs.shape[0]):
         first, last = runs[i, 1], runs[i, 2]
         if runs[i, 0] == UPDATE:

@@ -30,6 +30,7 @@ from .bundles import (
     HIGH,
     HIGH_CONST,
     HIGH_CTX,
+    LISTENERS,
     LOW,
     LOW_CONST,
     LOW_CTX,
@@ -105,6 +106,7 @@ def insert(ix, ids, first, world):
         _write(ix, k, e, world)
         meta = world.clauses.meta
         if meta[k, CONTEXT] >= 0:
+            ix.count[LISTENERS] += 1
             row, r = world.templates.row, world.clauses.meta[k, TEMPLATE]
             pin(world.contexts, np.int64(meta[k, CONTEXT]), row[r, DEPENDS_LOW], row[r, DEPENDS_HIGH])
     return ids.shape[0]
@@ -116,6 +118,7 @@ def remove(ix, k, world):
     e = world.clauses.meta[k, PLACE]
     last = ix.count[N_ENTRIES] - 1
     ix.count[N_ENTRIES] = last
+    ix.count[LISTENERS] -= np.int64(world.clauses.meta[k, CONTEXT] >= 0)
     if e != last:
         for s in range(ix.low.shape[0]):
             ix.low[s, e], ix.high[s, e] = ix.low[s, last], ix.high[s, last]

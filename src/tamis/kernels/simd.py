@@ -12,6 +12,19 @@ from numba.core import cgutils, types
 from numba.extending import intrinsic
 
 LANES = 32
+_VECTOR = ir.VectorType(ir.IntType(8), LANES)
+
+
+def _load(builder, at):
+    """32 bytes from anywhere."""
+    return builder.load(builder.bitcast(at, _VECTOR.as_pointer()), align=1)
+
+
+def _splat(builder, byte):
+    """32 times the same byte."""
+    undefined = ir.Constant(_VECTOR, ir.Undefined)
+    one = builder.insert_element(undefined, byte, ir.Constant(ir.IntType(32), 0))
+    return builder.shuffle_vector(one, undefined, ir.Constant(ir.VectorType(ir.IntType(32), LANES), [0] * LANES))
 
 
 def _line_test(op: str):
@@ -22,20 +35,10 @@ def _line_test(op: str):
 
         def codegen(context, builder, signature, args):
             array = context.make_array(signature.args[0])(context, builder, args[0])
-            vec = ir.VectorType(ir.IntType(8), LANES)
             at = builder.gep(array.data, [args[1]])
-            low = builder.load(builder.bitcast(at, vec.as_pointer()), align=1)
-            at_high = builder.gep(at, [ir.Constant(ir.IntType(64), LANES)])
-            high = builder.load(builder.bitcast(at_high, vec.as_pointer()), align=1)
-            zeros = ir.Constant(ir.VectorType(ir.IntType(32), LANES), [0] * LANES)
-            undefined = ir.Constant(vec, ir.Undefined)
-
-            def splat(byte):
-                one = builder.insert_element(undefined, byte, ir.Constant(ir.IntType(32), 0))
-                return builder.shuffle_vector(one, undefined, zeros)
-
-            below = builder.icmp_unsigned(op, low, splat(args[2]))
-            above = builder.icmp_unsigned(op, splat(args[3]), high)
+            low, high = _load(builder, at), _load(builder, builder.gep(at, [ir.Constant(ir.IntType(64), LANES)]))
+            below = builder.icmp_unsigned(op, low, _splat(builder, args[2]))
+            above = builder.icmp_unsigned(op, _splat(builder, args[3]), high)
             return builder.bitcast(builder.and_(below, above), ir.IntType(32))
 
         return sig, codegen
@@ -47,6 +50,43 @@ covers = _line_test("<=")
 covers.__doc__ = "Mask of the 32 ranges [low, high] of the line at ``offset`` with ``low <= x`` and ``y <= high``."
 covers_strictly = _line_test("<")
 covers_strictly.__doc__ = "As ``covers``, without the ends: ``low < x`` and ``y < high``."
+
+
+@intrinsic
+def within(typingctx, column, offset, low, high):
+    """Mask of the 32 bytes at ``offset`` that lie in [low, high], ``low <= high``."""
+    sig = types.uint32(column, types.int64, types.uint8, types.uint8)
+
+    def codegen(context, builder, signature, args):
+        data = context.make_array(signature.args[0])(context, builder, args[0]).data
+        # One comparison for both ends: what is below the low end wraps around.
+        found = builder.sub(_load(builder, builder.gep(data, [args[1]])), _splat(builder, args[2]))
+        inside = builder.icmp_unsigned("<=", found, _splat(builder, builder.sub(args[3], args[2])))
+        return builder.bitcast(inside, ir.IntType(32))
+
+    return sig, codegen
+
+
+@intrinsic
+def row_within(typingctx, table, row, low, high, free):
+    """Whether eight doubles from ``row`` on lie between those of ``low`` and ``high``, but for the bits of ``free``."""
+    sig = types.boolean(table, types.int64, low, high, types.uint8)
+
+    def codegen(context, builder, signature, args):
+        eight = ir.VectorType(ir.DoubleType(), 8)
+
+        def load(which, at):
+            data = context.make_array(signature.args[which])(context, builder, args[which]).data
+            return builder.load(builder.bitcast(builder.gep(data, [at]), eight.as_pointer()), align=8)
+
+        zero = ir.Constant(ir.IntType(64), 0)
+        found = load(0, args[1])
+        above = builder.fcmp_ordered("<=", load(2, zero), found)
+        below = builder.fcmp_ordered("<=", found, load(3, zero))
+        inside = builder.bitcast(builder.and_(above, below), ir.IntType(8))
+        return builder.icmp_unsigned("==", builder.or_(inside, args[4]), ir.Constant(ir.IntType(8), 255))
+
+    return sig, codegen
 
 
 @intrinsic
