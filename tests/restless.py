@@ -33,7 +33,11 @@ class Restless(root.Account):
 
 def restless(**options: Any) -> Filter:
     """A filter that never comes to rest."""
-    f = Filter(**options)
+    return accounted(Filter(**options), Restless)
+
+
+def accounted(f: Filter, account: type[root.Account]) -> Filter:
+    """The filter with accounts of another sort."""
     for index in f._indexes:
-        index._account = Restless(index.bundle.count, rooted=True)  # type: ignore[attr-defined]
+        index._account = account(index.bundle.count, rooted=True)  # type: ignore[attr-defined]
     return f

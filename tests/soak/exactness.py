@@ -20,7 +20,6 @@ import numpy as np
 sys.path.insert(0, str(Path(__file__).parents[1]))
 
 from restless import restless
-
 from tamis import EventLog, Filter
 from tamis.engine import replay
 from tamis.errors import TamisError

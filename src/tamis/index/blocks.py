@@ -30,6 +30,7 @@ from .protocol import Ids
 from .root import NOTHING, Account, Prospect, fitted, no_root, prospect, root_arrays
 from .slots import MAX_SLOTS, choose_slots
 
+ENOUGH = 512  # messages that say something of the selectivity of attributes
 BROKEN = {
     1: "the number of entries differs from the number of live clauses",
     2: "the number of taken places differs from the number of live clauses",
@@ -138,10 +139,9 @@ class BlocksIndex:
 
     def build(self, ids: Ids, world: World, attributes: int) -> None:
         world.clauses.meta[ids, FLAGS] &= ~AWAY
-        if not len(self.bundle.root):
+        if not len(self.bundle.root) and self.bundle.count[PROBES] - self._since[PROBES] >= ENOUGH:
             self._learnt = dict(zip(self.bundle.slot_attribute.tolist(), self.bundle.passing.tolist(), strict=True))
-        learnt = self._learnt if self.bundle.count[PROBES] > 0 else {}
-        self._prospect = prospect(ids, world, attributes, learnt)
+        self._prospect = prospect(ids, world, attributes, self._learnt)
         at_root = ids[:0]
         if self._account.rooted:
             members = self._prospect.members(ids, world)

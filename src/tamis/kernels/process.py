@@ -43,6 +43,7 @@ from .simd import prefetch
 MESSAGE, UPDATE = 0, 1
 TILE = 256  # updates that are told to the index together
 AHEAD = 4  # of them that are looked ahead; processors drop requests for memory beyond a few dozen
+FAR_AHEAD = 32  # updates that are looked ahead when there is nothing to do but to store them
 
 
 # The type of an index bundle says which kernels work on it, so that only those of the index in use get compiled.
@@ -231,6 +232,8 @@ def _store(ix, first, last, shard, shards, updates, world):
     strips, strip, sketch = ix.strips, ix.strip, ix.sketch
     exact = residual.shape[0] > 0
     for u in range(first, last):
+        ahead = min(u + FAR_AHEAD, last - 1)
+        prefetch(value, u_context[ahead] * value.shape[1] + np.int64(u_attribute[ahead]))
         if u_attribute[u] < 0 or (shards > 1 and u_context[u] % shards != shard):
             continue
         c, a = np.uint64(u_context[u]), np.uint64(u_attribute[u])
