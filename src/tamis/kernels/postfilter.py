@@ -67,7 +67,7 @@ def _residual_of_bound(kind, a, c, world):
     return np.int64(0)
 
 
-@inlined
+@bare
 def predicate_holds(p, m, c, own, world):
     """Whether one interval predicate (a row of ``Templates.predicate``) holds, to 64-bit exactness."""
     pred = world.templates.predicate
@@ -95,7 +95,7 @@ def predicate_holds(p, m, c, own, world):
     return True
 
 
-@inlined
+@bare
 def gate_open(k, world):
     """Whether the context-only predicates of clause ``k`` hold."""
     meta, row = world.clauses.meta, world.templates.row
@@ -107,7 +107,7 @@ def gate_open(k, world):
     )[0]
 
 
-@inlined
+@bare
 def holds(k, m, world):
     """Whether clause ``k`` holds for message row ``m``: gates, intervals, then the program."""
     meta = world.clauses.meta

@@ -69,7 +69,7 @@ def _observe(ix, c, a, v, old, weight, world):
     """``observe`` of the index."""
 
 
-def _deescalate(ix, place, world):
+def _deescalate(ix, chunk, world):
     """``deescalate`` of the index."""
 
 
@@ -79,42 +79,32 @@ def _announce(ix, k, a, world):
 
 @overload(_announce, jit_options=BARE)
 def _announce_of(ix, k, a, world):
-    announce = _kernels_of(ix).announce
-    return lambda ix, k, a, world: announce(ix, k, a, world)
+    return _kernels_of(ix).announce.py_func
 
 
 @overload(_probe, jit_options=BARE)
 def _probe_of(ix, m, world, hits, special, doubts, edges, owed, scratch):
-    probe = _kernels_of(ix).probe
-
-    def call(ix, m, world, hits, special, doubts, edges, owed, scratch):
-        return probe(ix, m, world, hits, special, doubts, edges, owed, scratch)
-
-    return call
+    return _kernels_of(ix).probe.py_func
 
 
 @overload(_escalate, jit_options=BARE)
 def _escalate_of(ix, k, a, v, world):
-    escalate = _kernels_of(ix).escalate
-    return lambda ix, k, a, v, world: escalate(ix, k, a, v, world)
+    return _kernels_of(ix).escalate.py_func
 
 
 @overload(_follow, jit_options=BARE)
 def _follow_of(ix, k, p, a, v, world):
-    follow = _kernels_of(ix).follow
-    return lambda ix, k, p, a, v, world: follow(ix, k, p, a, v, world)
+    return _kernels_of(ix).follow.py_func
 
 
 @overload(_observe, jit_options=BARE)
 def _observe_of(ix, c, a, v, old, weight, world):
-    observe = _kernels_of(ix).observe
-    return lambda ix, c, a, v, old, weight, world: observe(ix, c, a, v, old, weight, world)
+    return _kernels_of(ix).observe.py_func
 
 
 @overload(_deescalate, jit_options=BARE)
-def _deescalate_of(ix, place, world):
-    deescalate = _kernels_of(ix).deescalate
-    return lambda ix, place, world: deescalate(ix, place, world)
+def _deescalate_of(ix, chunk, world):
+    return _kernels_of(ix).deescalate.py_func
 
 
 @bare
@@ -161,7 +151,7 @@ def set_value(ix, c, a, v, r, world):
 
 @bare
 def set_one(ix, c, a, v, r, world):
-    """``set_value`` as a function of its own, for the rarer callers."""
+    """``set_value`` as a function of its own, for callers from outside."""
     set_value(ix, c, a, v, r, world)
 
 
@@ -175,7 +165,7 @@ def _apply(ix, first, count, m, c, profiles, world):
         if math.isnan(v):
             failed += 1
         else:
-            set_one(ix, c, np.int64(row[e, 0]), v, np.int64(r), world)
+            set_value(ix, c, np.int64(row[e, 0]), v, np.int64(r), world)
     return failed
 
 

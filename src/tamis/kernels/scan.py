@@ -205,7 +205,7 @@ def observe(ix, c, a, v, old, weight, world):
 
 
 @bare
-def deescalate(ix, place, world):
+def deescalate(ix, chunk, world):
     """Nothing to do: a scan is always exact."""
 
 
