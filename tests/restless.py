@@ -21,7 +21,7 @@ class Restless(root.Account):
 
     def due(self, count: NDArray[np.int64], found: root.Prospect) -> bool:
         """Whether entries should change places now: usually."""
-        if found is root.NOTHING or count[PROBES] < self._next:
+        if found is root.NOTHING or count[PROBES] < self._next[0]:
             return False
         self.restart(count)
         self.looks += 1

@@ -31,7 +31,7 @@ from tamis.model.tables import to_list, to_table
 from tamis.model.template import Template
 from tamis.model.values import Kind, Value, normalise, shown
 
-from . import bundle, notice
+from . import bundle, notice, warm
 from .compile import Compiler
 from .contexts import ContextStore
 from .profiles import ProfileStore
@@ -196,6 +196,7 @@ class Filter:
             world = self._world(shard)
             if len(mine) and not index.insert(mine, world, attributes):
                 with notice.compiling():
+                    warm.begin()
                     index.build(self._live(shard), world, attributes)
 
     def _shard_of(self, clauses: NDArray[np.int32]) -> NDArray[np.int64]:

@@ -24,7 +24,7 @@ from tamis.model.schema import context_name, message_name
 from tamis.model.tables import Table, to_list
 from tamis.model.values import TEXT, normalise
 
-from . import notice
+from . import notice, warm
 from .encode import FEW, column_kind, encode_column
 from .values import Mark
 
@@ -437,6 +437,7 @@ class Replay:
     def _execute(self, segment: _Segment) -> _Result:
         f = self._filter
         f._fit()
+        warm.done()
         rules, conditions = self._rules()
         room = f._profiles.clauses
         profiles = f._profiles.bundle()

@@ -54,6 +54,7 @@ STRIP, PASSING, ASKING, DEESCALATION, LEAVING, RETURNING = 0.013, 0.3, 1.0, 200.
 CAUTION = 1.25  # by how much the other side has to be cheaper
 FRESH = 0.4  # cost of a message in a fresh index in which nothing moves, as a share of that at the root: a guess
 OFTEN, SELDOM, MUCH = 1, 64, 1e5  # messages until the next look at the account, after much work and after little
+ROUND = 1 << 18  # updates without a message until the next look
 
 
 @dataclass(frozen=True)
@@ -89,20 +90,25 @@ class Account:
     def __init__(self, count: NDArray[np.int64], rooted: bool = False) -> None:
         self.rooted = rooted
         self._saved = 0.0
-        self._seen, self._next = count.copy(), int(count[PROBES])
+        self._seen, self._next = count.copy(), self._from_now(count, 0)
         self._rate, self._cost = 1.0, 0.0  # updates per message, and cost of a message, when entries left their places
 
     def restart(self, count: NDArray[np.int64]) -> None:
         """The index was built anew: what was before does not count."""
         self._saved = 0.0
-        self._seen, self._next = count.copy(), int(count[PROBES]) + OFTEN
+        self._seen, self._next = count.copy(), self._from_now(count, OFTEN)
+
+    @staticmethod
+    def _from_now(count: NDArray[np.int64], messages: int) -> tuple[int, int]:
+        """When to look again: after so many messages, or many updates without one."""
+        return int(count[PROBES]) + messages, int(count[UPDATES]) + ROUND
 
     def due(self, count: NDArray[np.int64], found: Prospect) -> bool:
         """Whether entries should change places now."""
-        if found is NOTHING or count[PROBES] < self._next:
+        if found is NOTHING or (count[PROBES] < self._next[0] and count[UPDATES] < self._next[1]):
             return False
         past = (count - self._seen).tolist()
-        messages, updates = max(1, past[PROBES]), past[UPDATES]
+        messages, updates = past[PROBES], past[UPDATES]
         if self.rooted:
             spent = messages * found.scan + past[kernel.ROOT_MET] * PASSING + past[CANDIDATES]
             fresh = FRESH * found.cost
@@ -114,11 +120,11 @@ class Account:
             other = messages * found.cost
             price = LEAVING
         self._saved = max(0.0, self._saved + spent - CAUTION * other)
-        self._seen, self._next = count.copy(), int(count[PROBES]) + (OFTEN if spent > MUCH else SELDOM)
+        self._seen, self._next = count.copy(), self._from_now(count, OFTEN if spent > MUCH else SELDOM)
         if self._saved <= price * int(count[N_ENTRIES] + count[kernel.N_ROOT]):
             return False
         if not self.rooted:
-            self._rate, self._cost = max(1.0, updates / messages), spent / messages
+            self._rate, self._cost = max(1.0, updates / max(1, messages)), spent / max(1, messages)
         self.rooted = not self.rooted
         return True
 
