@@ -184,26 +184,30 @@ def _sort_by_order(codes, n, order):
         gap >>= 1
 
 
+@inlined
+def _put(c, a, u, u_value, u_residual, value, residual, strips, strip, sketch):
+    """Update ``u`` becomes the value of context ``c``, attribute ``a``, and is drawn into the sketch of the index."""
+    value[c, a] = u_value[u]
+    draw(c, a, u_value[u], strips, strip, sketch)
+    if residual.shape[0]:
+        residual[c, a] = u_residual[u] if u_residual.shape[0] else 0
+
+
 @bare
 def _hear(ix, first, last, shard, shards, updates, heard, world):
     """Store updates first..last; those of watched values into column 0 of ``heard``. Returns how many."""
     u_context, u_attribute, u_value, u_residual = updates
-    wide = u_residual.shape[0] > 0
     value, residual = world.contexts.value, world.contexts.residual
     watch, safe = world.contexts.watch, world.contexts.safe
     strips, strip, sketch = ix.strips, ix.strip, ix.sketch
     columns = np.uint64(value.shape[1])
-    exact = residual.shape[0] > 0
     n = 0
     for u in range(first, last):
         if u_attribute[u] < 0 or (shards > 1 and u_context[u] % shards != shard):
             continue
         # Unsigned: an index that cannot be negative needs no test for it.
         c, a = np.uint64(u_context[u]), np.uint64(u_attribute[u])
-        value[c, a] = u_value[u]
-        draw(c, a, u_value[u], strips, strip, sketch)
-        if exact:
-            residual[c, a] = u_residual[u] if wide else 0
+        _put(c, a, u, u_value, u_residual, value, residual, strips, strip, sketch)
         byte, bit = a >> np.uint64(3), a & np.uint64(7)
         if watch[c, byte, WATCHED] >> bit & 1:
             if not watch[c, byte, PINNED] >> bit & 1:
@@ -217,20 +221,25 @@ def _hear(ix, first, last, shard, shards, updates, heard, world):
 def _store(ix, first, last, shard, shards, updates, world):
     """Store updates first..last, of which no entry has to hear."""
     u_context, u_attribute, u_value, u_residual = updates
-    wide = u_residual.shape[0] > 0
     value, residual = world.contexts.value, world.contexts.residual
     strips, strip, sketch = ix.strips, ix.strip, ix.sketch
-    exact = residual.shape[0] > 0
     for u in range(first, last):
         ahead = min(u + FAR_AHEAD, last - 1)
         prefetch(value, u_context[ahead] * value.shape[1] + np.int64(u_attribute[ahead]))
         if u_attribute[u] < 0 or (shards > 1 and u_context[u] % shards != shard):
             continue
-        c, a = np.uint64(u_context[u]), np.uint64(u_attribute[u])
-        value[c, a] = u_value[u]
-        draw(c, a, u_value[u], strips, strip, sketch)
-        if exact:
-            residual[c, a] = u_residual[u] if wide else 0
+        _put(
+            np.uint64(u_context[u]),
+            np.uint64(u_attribute[u]),
+            u,
+            u_value,
+            u_residual,
+            value,
+            residual,
+            strips,
+            strip,
+            sketch,
+        )
 
 
 @bare
