@@ -37,13 +37,14 @@ from .cells import depends, narrow, release
 from .jit import BARE, bare, inlined, kernel
 from .policy import SAMPLE
 from .program import run
-from .root import draw
+from .root import draw, draw_all
 from .simd import prefetch
 
 MESSAGE, UPDATE = 0, 1
 TILE = 256  # updates that are told to the index together
 AHEAD = 4  # of them that are looked ahead; processors drop requests for memory beyond a few dozen
 FAR_AHEAD = 32  # updates that are looked ahead when there is nothing to do but to store them
+REDRAW = 2  # updates per context from which on drawing all of them is cheaper
 
 
 # The type of an index bundle says which kernels work on it, so that only those of the index in use get compiled.
@@ -185,10 +186,9 @@ def _sort_by_order(codes, n, order):
 
 
 @inlined
-def _put(c, a, u, u_value, u_residual, value, residual, strips, strip, sketch):
-    """Update ``u`` becomes the value of context ``c``, attribute ``a``, and is drawn into the sketch of the index."""
+def _put(c, a, u, u_value, u_residual, value, residual):
+    """Update ``u`` becomes the value of context ``c``, attribute ``a``."""
     value[c, a] = u_value[u]
-    draw(c, a, u_value[u], strips, strip, sketch)
     if residual.shape[0]:
         residual[c, a] = u_residual[u] if u_residual.shape[0] else 0
 
@@ -207,7 +207,8 @@ def _hear(ix, first, last, shard, shards, updates, heard, world):
             continue
         # Unsigned: an index that cannot be negative needs no test for it.
         c, a = np.uint64(u_context[u]), np.uint64(u_attribute[u])
-        _put(c, a, u, u_value, u_residual, value, residual, strips, strip, sketch)
+        _put(c, a, u, u_value, u_residual, value, residual)
+        draw(c, a, u_value[u], strips, strip, sketch)
         byte, bit = a >> np.uint64(3), a & np.uint64(7)
         if watch[c, byte, WATCHED] >> bit & 1:
             if not watch[c, byte, PINNED] >> bit & 1:
@@ -219,27 +220,22 @@ def _hear(ix, first, last, shard, shards, updates, heard, world):
 
 @bare
 def _store(ix, first, last, shard, shards, updates, world):
-    """Store updates first..last, of which no entry has to hear."""
+    """Store updates first..last, of which no entry has to hear; after very many the sketch is drawn anew as a whole."""
     u_context, u_attribute, u_value, u_residual = updates
     value, residual = world.contexts.value, world.contexts.residual
     strips, strip, sketch = ix.strips, ix.strip, ix.sketch
+    drawn = last - first < REDRAW * value.shape[0]
     for u in range(first, last):
         ahead = min(u + FAR_AHEAD, last - 1)
         prefetch(value, u_context[ahead] * value.shape[1] + np.int64(u_attribute[ahead]))
         if u_attribute[u] < 0 or (shards > 1 and u_context[u] % shards != shard):
             continue
-        _put(
-            np.uint64(u_context[u]),
-            np.uint64(u_attribute[u]),
-            u,
-            u_value,
-            u_residual,
-            value,
-            residual,
-            strips,
-            strip,
-            sketch,
-        )
+        c, a = np.uint64(u_context[u]), np.uint64(u_attribute[u])
+        _put(c, a, u, u_value, u_residual, value, residual)
+        if drawn:
+            draw(c, a, u_value[u], strips, strip, sketch)
+    if not drawn:
+        draw_all(ix, world.contexts)
 
 
 @bare

@@ -93,12 +93,14 @@ def draw(c, a, v, strips, strip, sketch):
     sketch[at] = strip_cell(v, strip[s, 0], strip[s, 1])
 
 
-@kernel
+@bare
 def draw_all(ix, contexts):
     """The sketch of all contexts as they stand."""
-    for c in range(min(contexts.value.shape[0], ix.count[N_CONTEXTS])):
-        for a in range(contexts.value.shape[1]):
-            draw(c, a, contexts.value[c, a], ix.strips, ix.strip, ix.sketch)
+    strips, strip, sketch, value = ix.strips, ix.strip, ix.sketch, contexts.value
+    for c in range(min(value.shape[0], sketch.shape[0] // (LANES * strip.shape[0]) * LANES)):
+        for a in range(value.shape[1]):
+            if strips[a] >= 0:
+                draw(c, a, value[c, a], strips, strip, sketch)
 
 
 # -- coming and going ------------------------------------------------------------------------------------------
