@@ -86,6 +86,23 @@ def test_every_bound_is_kept(profile: str, alike: bool) -> None:
     f.check()
 
 
+def test_numbers_at_the_ends_of_the_line() -> None:
+    f, reference = rooted(), ReferenceFilter()
+    values = (-1.7e308, -1.0, 0.0, 1.0, 1.7e308, math.inf, -math.inf, math.nan)
+    for either in (f, reference):
+        for i, value in enumerate(values):
+            either.update(f"c{i}", a=value)
+        names = [f"c{i}" for i in range(len(values))]
+        for k in (1.0, math.nan, math.inf):
+            columns = {"id": [f"{name} {k}" for name in names], "context": names, "k": np.full(len(names), k)}
+            either.subscribe_many("x >= ctx.a - {k} and x <= ctx.a + {k}", columns)
+    f.match({"x": 1.0})
+    assert f.stats["at_root"] == 3 * len(values)
+    f.check()
+    for x in (*values, 1.5, 1.75e308):
+        assert f.match({"x": x}) == reference.match({"x": x})
+
+
 def walk(rng: np.random.Generator, contexts: int, messages: int, updates: int) -> EventLog:
     """Contexts that jump about between messages."""
     n = messages * updates

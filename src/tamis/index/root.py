@@ -227,8 +227,9 @@ def root_arrays(found: Prospect, members: Ids, world: World) -> dict[str, NDArra
         values = world.contexts.value[sample, attribute]
         values = values[np.isfinite(values)]
         if len(values):
-            low, high = np.quantile(values, (0.001, 0.999))
-            strip[s] = low, 250.0 / (high - low) if high > low else 1.0
+            low, high = np.quantile(values, (0.001, 0.999), method="nearest").tolist()
+            width = high - low
+            strip[s] = low, 250.0 / width if 0.0 < width < np.inf else 1.0
     predicates = world.templates.row[found.templates, PREDICATES]
     root = np.stack([found.templates, np.cumsum(predicates) - predicates], axis=1).astype(np.int32)
     return {

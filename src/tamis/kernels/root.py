@@ -128,12 +128,15 @@ def let_loose(ids, world):
 
 @bare
 def _end(p, side, own, world):
-    """The constant at one end of a predicate, and whether there is one."""
+    """The constant at one end of a predicate, as a range: nothing where there is no end, everything for NaN."""
     pred = world.templates.predicate
     kind = pred[p, LOW] if side == 0 else pred[p, HIGH]
-    if kind == CONST or kind == CTX_PLUS:
-        return True, constant(pred[p, LOW_CONST] if side == 0 else pred[p, HIGH_CONST], own, world)
-    return kind == CTX, 0.0
+    if kind == CTX:
+        return 0.0, 0.0
+    if kind != CONST and kind != CTX_PLUS:
+        return np.inf, -np.inf
+    value = constant(pred[p, LOW_CONST] if side == 0 else pred[p, HIGH_CONST], own, world)
+    return (-np.inf, np.inf) if math.isnan(value) else (value, value)
 
 
 @bare
@@ -161,11 +164,10 @@ def enter(ix, ids, world):
         meta[k, PLACE] = AT_ROOT
         for q in range(row[r, PREDICATES]):
             for side in range(2):
-                there, value = _end(np.int64(row[r, FIRST_PREDICATE]) + q, side, own, world)
-                if there:
-                    at = ix.root[i, 1] + q
-                    ix.hull[at, 2 * side] = min(ix.hull[at, 2 * side], value)
-                    ix.hull[at, 2 * side + 1] = max(ix.hull[at, 2 * side + 1], value)
+                least, most = _end(np.int64(row[r, FIRST_PREDICATE]) + q, side, own, world)
+                at = ix.root[i, 1] + q
+                ix.hull[at, 2 * side] = min(ix.hull[at, 2 * side], least)
+                ix.hull[at, 2 * side + 1] = max(ix.hull[at, 2 * side + 1], most)
         _settle_tenant(ix, i, np.int64(meta[k, CONTEXT]), world)
         ix.count[N_ROOT] += 1
 
@@ -403,9 +405,9 @@ def check_root(ix, ids, world):
             return 3, k, -1
         for q in range(row[r, PREDICATES]):
             for side in range(2):
-                there, v = _end(np.int64(row[r, FIRST_PREDICATE]) + q, side, own, world)
+                least, most = _end(np.int64(row[r, FIRST_PREDICATE]) + q, side, own, world)
                 at = ix.root[i, 1] + q
-                if there and not (ix.hull[at, 2 * side] <= v and v <= ix.hull[at, 2 * side + 1]):
+                if ix.hull[at, 2 * side] > least or ix.hull[at, 2 * side + 1] < most:
                     return 12, k, -1
         for a in range(contexts.value.shape[1]):
             s = np.int64(ix.strips[a])
