@@ -26,7 +26,7 @@ from streams import VOCABULARY, Expected, Folder, cut, random_rows
 
 from tamis.testing import Mix, random_tracks
 
-EVENTS, KILLS, STREAM, BATCHES = 1_000_000, 100, 50_000, 40
+EVENTS, KILLS, STREAM, BATCHES = 1_000_000, 100, 100_000, 40
 MASTERS = ("local[2,20]", "local-cluster[2,1,1024]")
 MIX = Mix(subscribes=0.02, unsubscribes=0.01, open_kinds=0.0)
 
@@ -93,13 +93,12 @@ def main() -> None:
     options = parser.parse_args()
     kept = options.log.read_text().splitlines() if options.log is not None and options.log.exists() else []
     done: list[dict[str, Any]] = [json.loads(line) for line in kept]
-    streams = -(-options.events // options.stream)
     first = done[0]["seed"] if done else options.seed
     first = random.SystemRandom().randrange(1_000_000) if first is None else first
-    print(f"first seed {first}, {len(done)} of {streams} streams are done", flush=True)
-    for k in range(len(done), streams):
-        left = options.kills - sum(_total(done, "kills").values())
-        done.append(story(first + k, options.stream, -(-left // (streams - k))))
+    print(f"first seed {first}, {len(done)} streams are done", flush=True)
+    while (left := options.events - sum(one["events"] for one in done)) > 0:
+        alive = options.kills - _total(done, "kills").total()
+        done.append(story(first + len(done), min(left, options.stream), -(-alive // -(-left // options.stream))))
         print(json.dumps(done[-1]), flush=True)
         if options.log is not None:
             with options.log.open("a") as log:
