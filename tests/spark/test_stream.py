@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import json
+import sqlite3
 import time
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 
@@ -435,6 +437,31 @@ def test_outputs_of_one_stream(spark: Any, tmp_path: Path) -> None:
     usual = [(row.event, row.seq) for row in refused if row.source not in odd]
     assert sorted(usual) == sorted(expected.rejected)
     assert all(row.source == f"log:{row.seq}" for row in refused if row.source != "log:x")
+
+
+@pytest.mark.parametrize("kind", ["parquet", "table"])
+def test_a_driver_that_died_after_the_sink_had_committed(spark: Any, tmp_path: Path, kind: str) -> None:
+    """The micro-batch is repeated, finds its rows in the sink, and the query goes on at once."""
+    rng = np.random.default_rng(12)
+    rows = random_rows(rng, 200)
+    expected = Expected().add(rows)
+    sink: Any = sinks.Parquet(str(tmp_path / "matches"))
+    if kind == "table":
+        sink = sinks.Table(f"sqlite:///{tmp_path / 'matches.db'}", "matches")
+    folder = Folder(tmp_path / "in")
+    for part in (rows[:100], rows[100:]):
+        folder.put(part, rng, files=2)
+        events = spark.readStream.schema(SCHEMA).option("maxFilesPerTrigger", 2).parquet(str(tmp_path / "in"))
+        stream = match_stream(events=events, shards=2)
+        stream.start(str(tmp_path / "checkpoint"), matches=sink, trigger={"availableNow": True}).awaitTermination()
+        (tmp_path / "checkpoint" / "commits" / "0").unlink(missing_ok=True)  # as if it had not come so far
+    if kind == "parquet":
+        assert delivered(spark, tmp_path / "matches") == expected.deliveries
+    else:
+        with closing(sqlite3.connect(tmp_path / "matches.db")) as database:
+            found = database.execute("select seq, profile from matches order by seq, rank, profile").fetchall()
+        assert found == expected.deliveries
+    assert len(expected.deliveries) > 20
 
 
 def test_malformed_lines_of_files_have_their_numbers(spark: Any, tmp_path: Path) -> None:
