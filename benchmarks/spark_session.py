@@ -29,6 +29,11 @@ def session(memory: str = "4g") -> Any:
     return spark
 
 
+def load() -> str:
+    """How busy the machine is, to be written beside the figures."""
+    return f"load average {os.getloadavg()[0]:.1f} before the run"
+
+
 def write_table(name: str, table: str) -> None:
     """Put a table into ``docs/spark.md``, between the marks of a benchmark."""
     page = DOCS / "spark.md"

@@ -1,8 +1,9 @@
 """Streams on Spark: ``match_stream`` in steady state against the engine alone, on the same log with as many threads.
 
-500,000 profiles on 100,000 contexts, micro-batches of 100,000 events, 50 updates and about 10 matches per message. Also
-the fixed cost of a micro-batch (two messages), with a table of where it goes, and how long a shard takes to come back.
-Target: 40 % of the engine's events per second, 400 ms, no rebuild in steady state, 30 s.
+500,000 profiles on 100,000 contexts, 50 updates and about 10 matches per message, micro-batches of 25,000 to 1,600,000
+events: the larger they are the less their fixed cost counts. Also that fixed cost (two messages), and how long a shard
+takes to come back. ``--docs`` writes the curve into ``docs/spark.md``. Target: 40 % of the engine's events per second
+at 100,000 events, 400 ms, no rebuild in steady state, 30 s.
 """
 
 from __future__ import annotations
@@ -13,8 +14,9 @@ import statistics
 import tempfile
 import time
 from collections import Counter
+from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import pyarrow as pa
@@ -22,12 +24,14 @@ import pyarrow.compute
 import pyarrow.parquet as pq
 
 from measure import Inexact, Result, main, progress
-from spark_session import session
+from report import GREY, ORANGE, STYLE, TEAL, plt
+from spark_session import DOCS, FOR_DOCS, load, session, write_table
 from tamis import EventLog, Filter
 from tamis.spark import match_stream
 
 PROFILES, CONTEXTS, EVENTS, UPDATES = 500_000, 100_000, 100_000, 50
-WARM, STEADY, IDLE = 30, 8, 12  # the JVM compiles for a few dozen micro-batches
+SIZES = (25_000, 100_000, 400_000, 1_600_000)
+WARM, SETTLE, STEADY, IDLE = 30, 3, 8, 12  # the JVM compiles for a few dozen micro-batches
 TEXT = "x between ctx.x - {reach} and ctx.x + {reach} and y between {low} and {high}"
 SCHEMA = "seq bigint, event string, context string, attribute string, value double, x double, y double"
 CORES = os.cpu_count() or 1
@@ -143,9 +147,15 @@ class Spark:
 
 def run(scale: float = 1.0, repeats: int = STEADY) -> dict[str, Any]:
     """The benchmark."""
-    world = World(scale)
-    batches = [world.batch(world.events) for _ in range(WARM + repeats)]
-    idle = [world.batch(2 * (UPDATES + 1)) for _ in range(IDLE)]
+    world, before = World(scale), load()
+    sizes = [int(size * scale) for size in SIZES]
+    schedule = [world.events] * WARM
+    steady: dict[int, range] = {}
+    for size in sizes:
+        steady[size] = range(len(schedule) + SETTLE, len(schedule) + SETTLE + repeats)
+        schedule += [size] * (SETTLE + repeats)
+    rest = range(len(schedule) + SETTLE, len(schedule) + IDLE)
+    batches = [world.batch(size) for size in (*schedule, *[2 * (UPDATES + 1)] * IDLE)]
     result = Result(
         "spark-stream",
         "match_stream against the engine alone",
@@ -154,45 +164,103 @@ def run(scale: float = 1.0, repeats: int = STEADY) -> dict[str, Any]:
     )
     with progress("stream", 5) as advance:
         advance("the engine alone")
-        alone, expected = engine(world, batches + idle)
+        alone, expected = engine(world, batches)
         advance("Spark: initial state")
         spark = session()
         with tempfile.TemporaryDirectory(prefix="tamis-benchmark-") as place:
             side = Spark(spark, world, Path(place))
-            for number, table in enumerate(batches + idle):
+            for number, table in enumerate(batches):
                 put(side.where / "in", number, table)
-            start = time.perf_counter()
             query = side.start()
             advance("Spark: batches")
             query.processAllAvailable()
-            total = time.perf_counter() - start
             steps = {step["batchId"]: step for step in query.recentProgress}
             query.stop()
             advance("Spark: recovery")
-            recovery = _recovery(side, len(batches) + len(idle), world)
+            recovery = _recovery(side, len(batches), world)
         side.spark.stop()
     found = [side.matches[batch] for batch in range(len(expected))]
     if found != expected:
         raise Inexact(f"matches per batch differ: {found} instead of {expected}")
-    steady, rest = range(WARM, WARM + repeats), range(WARM + repeats + 4, WARM + repeats + IDLE)
-    took = [steps[batch]["durationMs"]["triggerExecution"] / 1000 for batch in steady]
-    speed, mine = world.events / statistics.median(took), world.events / statistics.median(alone[WARM : WARM + repeats])
-    spread = (max(took) - min(took)) / 2 / statistics.median(took)
-    result.add("share of the engine's speed", 100 * speed / mine, "%", 40, spread=spread)
-    result.add("match_stream", speed, "events/s")
-    result.add(f"the engine alone, {CORES} threads", mine, "events/s")
-    fixed = statistics.median(steps[batch]["durationMs"]["triggerExecution"] for batch in rest)
+    took = {batch: steps[batch]["durationMs"]["triggerExecution"] / 1000 for batch in steps}
+    curve = [Point.of(size, alone, took, steady[size]) for size in sizes]
+    usual = curve[SIZES.index(EVENTS)]
+    spread = (max(took[b] for b in steady[usual.events]) - min(took[b] for b in steady[usual.events])) / 2
+    result.add("share of the engine's speed", usual.share, "%", 40, spread=spread / usual.spark)
+    result.add("match_stream", usual.events / usual.spark, "events/s")
+    result.add(f"the engine alone, {CORES} threads", usual.events / usual.engine, "events/s")
+    for point in curve:
+        if point is not usual:
+            result.add(f"share, micro-batches of {point.events:,} events", point.share, "%")
+    fixed = 1000 * statistics.median(took[batch] for batch in rest)
     result.add("fixed cost of a micro-batch", fixed, "ms", 400, more_is_better=False)
-    caches = Counter(one["cache"] for batch in steady for one in side.figures[batch])
+    caches = Counter(one["cache"] for batches in steady.values() for b in batches for one in side.figures[b])
     result.add("rebuilds in steady state", caches["rebuilt"], "", 0, more_is_better=False, note=str(dict(caches)))
     result.add("recovery of all shards", recovery, "s", 30, more_is_better=False)
-    result.add("first micro-batch, with the initial state", steps[0]["durationMs"]["triggerExecution"] / 1000, "s")
+    result.add("first micro-batch, with the initial state", took[0], "s")
     result.add("matches a message", sum(expected[:WARM]) / (WARM * world.events / (UPDATES + 1)), "")
-    result.data["where"] = {"steady": _where(side, steps, steady), "fixed": _where(side, steps, rest)}
-    result.data["seconds"] = total
+    where = {f"{size:,} events": _where(side, steps, steady[size]) for size in sizes}
+    result.data["where"] = where | {"fixed": _where(side, steps, rest)}
     result.exact = f"equal number of matches in each of {len(expected)} batches"
     print(json.dumps(result.data["where"], indent=1))
+    if FOR_DOCS:
+        write_table("spark_stream", _table(curve, usual, fixed, before))
+        _plot(curve)
     return result.to_dict()
+
+
+class Point(NamedTuple):
+    """Seconds of a micro-batch of so many events, medians."""
+
+    events: int
+    engine: float
+    spark: float
+
+    @classmethod
+    def of(cls, events: int, alone: Sequence[float], took: Mapping[int, float], batches: range) -> Point:
+        """The point of some micro-batches of one size."""
+        both = (statistics.median(side[batch] for batch in batches) for side in (alone, took))
+        return cls(events, *both)
+
+    @property
+    def share(self) -> float:
+        """Percent of the engine's speed."""
+        return 100 * self.engine / self.spark
+
+
+def _table(curve: Sequence[Point], usual: Point, fixed: float, before: str) -> str:
+    lines = [
+        f"| events in a micro-batch | `match_stream`, events/s | the engine, {CORES} threads | share | its latency |"
+    ]
+    lines.append("|---|---|---|---|---|")
+    for at in curve:
+        speeds = f"{at.events / at.spark:,.0f} | {at.events / at.engine:,.0f}"
+        lines.append(f"| {at.events:,} | {speeds} | {at.share:.0f} % | {at.spark:.2f} s |")
+    most = 100 * usual.engine / (usual.engine + fixed / 1000)
+    lines += [
+        "",
+        f"The engine alone replays {usual.events:,} events in {1000 * usual.engine:.0f} ms, and a micro-batch with "
+        f"next to no events took {fixed:.0f} ms in the same run: at that size a stream could not have more than "
+        f"{most:.0f} % of the engine's speed even if Spark moved its rows for nothing. ({CORES} cores, {before}.)",
+    ]
+    return "\n".join(lines)
+
+
+def _plot(curve: Sequence[Point]) -> None:
+    with plt.rc_context(STYLE):
+        figure, axes = plt.subplots(figsize=(8, 3.6), layout="constrained")
+        events = [at.events for at in curve]
+        axes.plot(events, [at.events / at.engine / 1e6 for at in curve], "o-", color=GREY, label="the engine alone")
+        axes.plot(events, [at.events / at.spark / 1e6 for at in curve], "o-", color=TEAL, label="match_stream")
+        axes.set(xscale="log", xlabel="events in a micro-batch", ylabel="million events/s", ylim=(0, None))
+        axes.set_xticks(events, [f"{n:,}" for n in events])
+        axes.minorticks_off()
+        for at in curve:
+            place = (at.events, at.events / at.spark / 1e6)
+            axes.annotate(f"{at.share:.0f} %", place, (0, 6), textcoords="offset points", ha="center", color=ORANGE)
+        axes.legend()
+        figure.savefig(DOCS / "assets" / "results" / "spark-stream.svg", metadata={"Date": None})
+        plt.close(figure)
 
 
 def _recovery(side: Spark, batch: int, world: World) -> float:

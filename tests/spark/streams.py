@@ -160,13 +160,16 @@ class Folder:
         rows = list(rows)
         if rng is not None:
             rows = [rows[i] for i in rng.permutation(len(rows))]
+        ready = []
         for k in range(files):
             name = self.path / f"{self._count:06d}.parquet"
             aside = self.path / f".{name.name}"
             pq.write_table(pa.Table.from_pylist(rows[k::files], self.schema), aside)
             os.utime(aside, (1_700_000_000 + self._count, 1_700_000_000 + self._count))
-            aside.rename(name)
+            ready.append((aside, name))
             self._count += 1
+        for aside, name in ready:  # all at once: a running stream would take the first without the others
+            aside.rename(name)
 
 
 def cut(rng: np.random.Generator, rows: Sequence[Any], pieces: int) -> list[Sequence[Any]]:

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import json
+import sqlite3
 import time
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 
@@ -14,7 +16,7 @@ from streams import ARROW, SCHEMA, VOCABULARY, Collected, Expected, Folder, cut,
 
 from tamis import ReferenceFilter, TamisError
 from tamis.errors import UsageError
-from tamis.spark import match_stream, read_contexts, sinks
+from tamis.spark import match_stream, read_contexts, read_kinds, read_profiles, sinks
 from tamis.spark.processor import _coarse
 from tamis.spark.route import Packer, binned, from_bytes, shard_keys
 from tamis.spark.sources import FileSource
@@ -60,14 +62,69 @@ def test_one_ordered_stream_equals_the_reference(
     assert len(expected.deliveries) > 50
     assert len(found.batches) == len(pieces)
     if shards == 2:
-        state = states(spark, tmp_path)
-        for name in {*VOCABULARY.contexts, *state}:
-            plain = {key: _comparable(value) for key, value in expected.reference.context(name).items()}
-            utc = {key: _utc(value) for key, value in state.get(name, {}).items()}
-            assert utc == plain
-        with pytest.raises(Exception, match="another number of shards"):
+        assert_contexts(spark, tmp_path, expected)
+        with pytest.raises(Exception, match=r"another number of shards.*read_profiles"):
             folder.put(rows[:1], files=2)
             run(spark, tmp_path, found, shards=3, track=tracks)
+
+
+def assert_contexts(spark: Any, where: Path, expected: Expected) -> None:
+    """The contexts of the checkpoint are those of the reference."""
+    state = states(spark, where)
+    for name in {*VOCABULARY.contexts, *state}:
+        plain = {key: _comparable(value) for key, value in expected.reference.context(name).items()}
+        utc = {key: _utc(value) for key, value in state.get(name, {}).items()}
+        assert utc == plain
+
+
+@pytest.mark.parametrize("seed", [5, 6, 7])
+def test_another_number_of_shards(spark: Any, tmp_path: Path, seed: int) -> None:
+    """What a checkpoint holds goes through files into a new one with more shards, as the documentation says."""
+    rng = np.random.default_rng(seed)
+    tracks = random_tracks(rng, seed % 3)
+    rows = random_rows(rng, 800)
+    expected = Expected(tracks).add(rows)
+    parts, found = [rows[:400], rows[400:]], [Collected(), Collected()]
+    old, new = tmp_path / "two", tmp_path / "three"
+    for where, part in zip((old, new), parts, strict=True):
+        folder = Folder(where / "in")
+        for piece in cut(rng, part, 3):
+            folder.put(piece, rng, files=2)
+    run(spark, old, found[0], shards=2, track=tracks)
+    checkpoint = str(old / "checkpoint")
+    read_profiles(spark, checkpoint).write.parquet(str(tmp_path / "profiles"))
+    read_contexts(spark, checkpoint).write.parquet(str(tmp_path / "contexts"))
+    moved = {name: spark.read.parquet(str(tmp_path / name)) for name in ("profiles", "contexts")}
+    run(spark, new, found[1], shards=3, track=tracks, schema=read_kinds(spark, checkpoint), **moved)
+    assert found[0].deliveries + found[1].deliveries == expected.deliveries
+    assert sorted(found[0].rejected + found[1].rejected) == sorted(expected.rejected)
+    assert_contexts(spark, new, expected)
+    assert len(found[1].deliveries) > 50
+
+
+@pytest.mark.parametrize(
+    ("order", "places"),
+    [("double", [0.5, 1.25, -3.5]), ("date", ["2005-06-14", "2005-06-15", "2005-06-13"]), ("bigint", [2, 3, 1])],
+)
+def test_profiles_of_a_checkpoint_keep_their_places(spark: Any, tmp_path: Path, order: str, places: list[Any]) -> None:
+    """Those of the start come first, by id; the others have the place they were subscribed at; ids may be numbers."""
+    start = spark.createDataFrame([(8, 8.0), (7, 7.0)], "id bigint, low double")
+    rows = [(places[k], "subscribe", k, f"x > {k} and y < ctx.y", "C", "ctx.y = 1") for k in range(3)]
+    given = spark.createDataFrame(
+        rows, "at string, event string, id bigint, profile string, context string, on_match string"
+    )
+    given.selectExpr(f"cast(at as {order}) at", "* except (at)", "0.5D x").write.parquet(str(tmp_path / "in"))
+    events = spark.readStream.schema(spark.read.parquet(str(tmp_path / "in")).schema).parquet(str(tmp_path / "in"))
+    stream = match_stream(events=events, profiles=start, profile="x > {low}", order="at")
+    checkpoint, once = str(tmp_path / "checkpoint"), {"availableNow": True}
+    stream.start(checkpoint, figures=lambda frame, _: frame.collect(), trigger=once).awaitTermination()
+    found = read_profiles(spark, checkpoint, "at", order)
+    assert found.dtypes[:2] == [("at", order), ("id", "bigint")]
+    kept = found.orderBy("at", "id").withColumn("at", found["at"].cast("string")).collect()
+    assert [row.id for row in kept] == [7, 8, 2, 0, 1]
+    assert [str(row.at) for row in kept[2:]] == [str(places[k]) for k in (2, 0, 1)]
+    assert tuple(kept[0])[2:] == ("x > 7", None, None)
+    assert tuple(kept[3])[2:] == ("x > 0 and y < ctx.y", "C", "ctx.y = 1")
 
 
 def _utc(value: Any) -> Any:
@@ -382,6 +439,31 @@ def test_outputs_of_one_stream(spark: Any, tmp_path: Path) -> None:
     assert all(row.source == f"log:{row.seq}" for row in refused if row.source != "log:x")
 
 
+@pytest.mark.parametrize("kind", ["parquet", "table"])
+def test_a_driver_that_died_after_the_sink_had_committed(spark: Any, tmp_path: Path, kind: str) -> None:
+    """The micro-batch is repeated, finds its rows in the sink, and the query goes on at once."""
+    rng = np.random.default_rng(12)
+    rows = random_rows(rng, 200)
+    expected = Expected().add(rows)
+    sink: Any = sinks.Parquet(str(tmp_path / "matches"))
+    if kind == "table":
+        sink = sinks.Table(f"sqlite:///{tmp_path / 'matches.db'}", "matches")
+    folder = Folder(tmp_path / "in")
+    for part in (rows[:100], rows[100:]):
+        folder.put(part, rng, files=2)
+        events = spark.readStream.schema(SCHEMA).option("maxFilesPerTrigger", 2).parquet(str(tmp_path / "in"))
+        stream = match_stream(events=events, shards=2)
+        stream.start(str(tmp_path / "checkpoint"), matches=sink, trigger={"availableNow": True}).awaitTermination()
+        (tmp_path / "checkpoint" / "commits" / "0").unlink(missing_ok=True)  # as if it had not come so far
+    if kind == "parquet":
+        assert delivered(spark, tmp_path / "matches") == expected.deliveries
+    else:
+        with closing(sqlite3.connect(tmp_path / "matches.db")) as database:
+            found = database.execute("select seq, profile from matches order by seq, rank, profile").fetchall()
+        assert found == expected.deliveries
+    assert len(expected.deliveries) > 20
+
+
 def test_malformed_lines_of_files_have_their_numbers(spark: Any, tmp_path: Path) -> None:
     """Lines of a file that many tasks read, equal ones among them, and rows of a table that is there from the start."""
     bad, text = {}, b"\xef\xbb\xbf"  # as files from Windows begin
@@ -420,6 +502,50 @@ def test_malformed_lines_of_files_have_their_numbers(spark: Any, tmp_path: Path)
     told = [(row.source.rpartition("/")[2], row.reason) for row in found if row.reason.startswith("malformed")]
     assert sorted(told) == sorted(bad.items())
     assert len(delivered(spark, tmp_path / "matches")) == 1_000 - (len(bad) - 2)
+
+
+def test_events_that_cannot_be_replayed_have_their_lines(spark: Any, tmp_path: Path) -> None:
+    """Well-formed records that a shard refuses, of a file that many tasks read and of the table at the start."""
+    lines, bad = [], {}
+    for number in range(1, 601):
+        event = {"seq": 10 * number, "event": "update", "context": "C", "attribute": "low", "value": f"{number}"}
+        if number % 97 == 1:
+            event["value"] = '"much"'
+            bad[f"a.jsonl#line {1 + len(lines)}"] = "update", 10 * number
+        elif number == 300:
+            event["event"] = "upsert"
+            bad[f"a.jsonl#line {1 + len(lines)}"] = None, 10 * number
+        lines += [json.dumps(event), *([""] if number % 3 else [])]
+    twice = json.dumps({"seq": 5, "event": "update", "context": "C", "attribute": "low", "value": "true"})
+    lines += [twice, "", twice]
+    bad[f"a.jsonl#lines {len(lines) - 2}, {len(lines)}"] = "update", 5
+    (tmp_path / "in").mkdir()
+    (tmp_path / "in" / "a.jsonl").write_text("\n".join(lines))
+    (tmp_path / "p.csv").write_text("seq,id,profile,context\n1,p,x < ctx.low,C\n\n2,q,x <,C\n")
+    bad["p.csv#line 4"] = "subscribe", 2
+    events = FileSource(
+        "json",
+        str(tmp_path / "in"),
+        "seq bigint, event string, context string, attribute string, value string, x double",
+    )
+    profiles = FileSource("csv", str(tmp_path / "p.csv"), "seq bigint, id string, profile string, context string")
+    found: list[Any] = []
+    old = spark.conf.get("spark.sql.files.maxPartitionBytes")
+    spark.conf.set("spark.sql.files.maxPartitionBytes", str(sum(map(len, lines)) // 5))
+    try:
+        start, kinds = profiles.open(spark, streaming=False), {"ctx.low": "number"}
+        stream = match_stream(events=events.open(spark), profiles=start, schema=kinds, shards=2)
+        query = stream.start(
+            str(tmp_path / "checkpoint"),
+            rejected=lambda frame, _: found.extend(frame.collect()),
+            trigger={"availableNow": True},
+        )
+        query.awaitTermination()
+    finally:
+        spark.conf.set("spark.sql.files.maxPartitionBytes", old or "128m")
+    told = {row.source.rpartition("/")[2]: (row.event, row.seq) for row in found}
+    assert told == bad
+    assert len(found) == len(bad) + 1  # one of the lines that are there twice is told for each of them
 
 
 def test_what_cannot_work_is_said_before_anything_runs(spark: Any, tmp_path: Path) -> None:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from . import reports, sinks, sources
 from .session import builder, prepare
-from .stream import MatchStream, match_stream, read_contexts
+from .stream import MatchStream, match_stream, read_contexts, read_kinds, read_profiles
 from .table import Index, TableMatches, build, match_table, tamis
 
 __all__ = [
@@ -21,6 +21,8 @@ __all__ = [
     "match_table",
     "prepare",
     "read_contexts",
+    "read_kinds",
+    "read_profiles",
     "reports",
     "sinks",
     "sources",

@@ -446,8 +446,9 @@ class _Reading:
         if before is not None and before.shards not in (None, settings.shards):
             self.problems.append(
                 f"shards: expected {before.shards}, the number that the checkpoint {settings.checkpoint!r} was made "
-                f"with, got {settings.shards}; where profiles and contexts live depends on it. To change it, see "
-                "'Another number of shards' in docs/spark.md"
+                f"with, got {settings.shards}; where profiles and contexts live depends on it. To change it, save them "
+                "with tamis.spark.read_profiles and read_contexts, and declare a new checkpoint with them as "
+                "[initial.profiles] and [initial.contexts]: docs/spark.md, 'Another number of shards'"
             )
 
     # -- texts -------------------------------------------------------------------------------------------------

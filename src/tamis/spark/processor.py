@@ -30,6 +30,7 @@ from tamis.model.schema import context_name
 from tamis.model.tables import to_table
 
 from .order import from_key
+from .records import Records
 from .route import ORDER, OWN, PLACE, TABLES, from_bytes, union_values
 from .state import Meta, Store
 from .worker import settle
@@ -53,6 +54,10 @@ class Plan:
 
     keys: tuple[int, ...]
     sources: tuple[str, ...]
+    order: str
+    """The name of the order column."""
+    records: Mapping[str, Records | None]
+    """How streams and initial tables write their records, where it is known."""
     ids: tuple[str, ...]
     whole_ids: bool
     """Profile ids are integers."""
@@ -110,6 +115,7 @@ class _Batch:
         self.batch = int(context.getLocalProperty("streaming.sql.batchId") or 0) if context is not None else 0
         if context is not None and context.partitionId() != number:
             raise UsageError(_OTHER_SHARDS.format(shards=len(self.plan.keys)))
+        self._sources = dict.fromkeys(TABLES, "events") if "events" in self.plan.sources else SOURCE_OF
         self.figures: dict[str, Any] = {"shard": number, "batch": self.batch}
         self._clock = time.perf_counter()
 
@@ -145,7 +151,7 @@ class _Batch:
         ready = self._release(tables, meta)
         found = self._process(shard, ready)
         self._took("replay")
-        outputs += self._output(found, ready, wrong)
+        outputs += self._output(found, ready, wrong, self._sources)
         self._took("output")
         self.figures |= store.create(shard, meta) if first else store.save(shard, meta)
         store.put_meta(meta)
@@ -170,19 +176,17 @@ class _Batch:
             self._load_prepared(shard, joined["prepared"])
         for name in ("subscribes", "updates"):
             if name in joined:
-                ready: dict[str, pa.Table] = {
-                    name: joined[name] if ORDER in joined[name].column_names else _by_id(joined[name], name)
-                }
+                ready: dict[str, pa.Table] = {name: _by_id(joined[name], name)}
                 found = self._process(shard, ready)
-                outputs += self._output(found, ready, [])
-        outputs += self._output(None, {}, [joined["wrong"]] if "wrong" in joined else [])
+                outputs += self._output(found, ready, [], {"subscribes": "profiles", "updates": "contexts"})
+        outputs += self._output(None, {}, [joined["wrong"]] if "wrong" in joined else [], {})
         return outputs
 
     def _load_prepared(self, shard: Shard, table: pa.Table) -> None:
         assert self.plan.prepared is not None
         profile, on_match = self.plan.prepared
         ordered = ORDER in table.column_names
-        table = table.sort_by(ORDER if ordered else "id")
+        table = table.sort_by([(ORDER, "ascending"), ("id", "ascending")] if ordered else "id")
         parameters = table.select([name for name in table.column_names if not name.startswith("#")])
         own = table[OWN].to_numpy()
         if not own.any():
@@ -348,7 +352,14 @@ class _Batch:
 
     # -- output ------------------------------------------------------------------------------------------------
 
-    def _output(self, found: Found | None, tables: dict[str, pa.Table], wrong: list[pa.Table]) -> list[pd.DataFrame]:
+    def _output(
+        self,
+        found: Found | None,
+        tables: dict[str, pa.Table],
+        wrong: list[pa.Table],
+        sources: Mapping[str, str],
+    ) -> list[pd.DataFrame]:
+        """``sources`` names where the rows of each table came from."""
         outputs = []
         if found is not None and len(found.message):
             messages = tables["messages"]
@@ -362,7 +373,7 @@ class _Batch:
                 columns["order"] = from_key(order[piece], self.plan.floating_order)
                 columns["rank"] = found.rank[piece]
                 outputs.append(_row(self.plan, self.batch, **columns))
-        rejected = list(self._rejected(found, tables))
+        rejected = [] if found is None else list(self._rejected(found, tables, sources))
         for table in wrong:
             rejected += zip(
                 table["event"].to_pylist(),
@@ -379,12 +390,21 @@ class _Batch:
             outputs.append(_row(self.plan, self.batch, r_event=event, r_order=order, r_source=place, r_reason=reason))
         return outputs
 
-    def _rejected(self, found: Found | None, tables: dict[str, pa.Table]) -> Iterator[tuple[Any, Any, Any, str]]:
-        for kind, row, reason in found.rejected if found is not None else ():
-            table = tables[TABLE_OF.get(kind, "messages")]
-            order = table[ORDER][row].as_py() if ORDER in table.column_names else None
-            place = table[PLACE][row].as_py() if PLACE in table.column_names else None
-            yield kind, order, place, reason
+    def _rejected(
+        self, found: Found, tables: dict[str, pa.Table], sources: Mapping[str, str]
+    ) -> Iterator[tuple[Any, Any, Any, str]]:
+        by_table: dict[str, list[tuple[str, int, str]]] = {}
+        for one in found.rejected:
+            by_table.setdefault(TABLE_OF.get(one[0], "messages"), []).append(one)
+        for name, listed in by_table.items():
+            table = tables[name].take([row for _, row, _ in listed])
+            order: list[Any] = table[ORDER].to_pylist() if ORDER in table.column_names else [None] * len(listed)
+            place: list[Any] = table[PLACE].to_pylist() if PLACE in table.column_names else [None] * len(listed)
+            records = self.plan.records.get(sources[name])
+            if records is not None:
+                place = records.lines(self.plan.order, zip(place, order, strict=True))
+            for (kind, _, reason), at, where in zip(listed, order, place, strict=True):
+                yield kind, at, where, reason
 
 
 def _coarse(bins: list[tuple[int, int]]) -> list[tuple[int, int]]:
@@ -425,10 +445,8 @@ def _from_union(updates: pa.Table) -> Any:
 
 
 def _by_id(table: pa.Table, name: str) -> pa.Table:
-    """Initial profiles without an order are taken by id; contexts as they come."""
-    if name != "subscribes":
-        return table
-    return table.sort_by("id")
+    """Initial profiles without an order, or with the same place in it, are taken by id; contexts as they come."""
+    return table.sort_by("id") if name == "subscribes" else table
 
 
 def _concat(parts: list[pa.Table]) -> pa.Table:
@@ -454,8 +472,9 @@ _FIRST, _LAST = -(2**63), 2**63 - 1
 _CELLS: Final = ("profile", "order", "rank", "r_event", "r_order", "r_source", "r_reason", "figures")
 _OTHER_SHARDS: Final = (
     "shards={shards}: the checkpoint was made with another number of shards, and where profiles and contexts live "
-    "depends on it. Start with the number it was made with; or start a new checkpoint with the profiles and with "
-    "contexts=tamis.spark.read_contexts(spark, checkpoint), and let the sources go on where the old query stopped. "
+    "depends on it. Start with the number it was made with; or start a new checkpoint with what the old one holds, "
+    "profiles=read_profiles(spark, old), contexts=read_contexts(spark, old), schema=read_kinds(spark, old) of "
+    "tamis.spark, and let the sources go on where the old query stopped: docs/spark.md, 'Another number of shards'. "
     "(A query that is started by hand needs spark.sql.shuffle.partitions equal to shards.)"
 )
 

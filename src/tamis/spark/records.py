@@ -9,8 +9,9 @@ from __future__ import annotations
 import csv
 import io
 import json
+import re
 from codecs import BOM_UTF8
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from datetime import datetime
 from typing import Any, Final
@@ -22,6 +23,9 @@ from pyspark.sql import types as T
 SOURCE: Final = "_source"
 CORRUPT: Final = "_corrupt_record"
 _KEY: Final = "tamis"
+_DIGITS: Final = re.compile(r"-?\d+")
+_TOLD: Final = 3
+"""So many lines with the same place in the order are named; of more only the file."""
 _WHOLE: Final[dict[type[T.DataType], int]] = {T.ByteType: 8, T.ShortType: 16, T.IntegerType: 32, T.LongType: 64}
 
 
@@ -82,6 +86,45 @@ class Records:
 
     def _fields(self, line: str) -> list[str]:
         return next(csv.reader([line], delimiter=self.options.get("sep", ",")), [])
+
+    def lines(self, order: str, rows: Iterable[tuple[str, int | None]]) -> list[str]:
+        """Where rows stand of which ``_source`` and the value of the order column are known, a whole number.
+
+        Every part of a file is read once. Where the line cannot be told ``_source`` stays as it is; it is exact already
+        for formats that are not lines of text.
+        """
+        rows = list(rows)
+        if self.format not in ("json", "csv"):
+            return [origin for origin, _ in rows]
+        parts: dict[str, set[int]] = {}
+        for origin, key in rows:
+            if key is not None:
+                parts.setdefault(origin, set()).add(key)
+        found = {(origin, key): at for origin, keys in parts.items() for key, at in self._lines(origin, order, keys)}
+        return [origin if key is None else found.get((origin, key), origin) for origin, key in rows]
+
+    def _lines(self, origin: str, order: str, keys: Collection[int]) -> Iterator[tuple[int, str]]:
+        source, _, start = origin.partition("#")
+        numbers: dict[int, list[str]] = {key: [] for key in keys}
+        texts = set(map(str, keys))
+        for number, line in _lines(source, int(start or 0)):
+            if not texts.isdisjoint(_DIGITS.findall(line)):  # what cannot be one of them is not parsed
+                key = self._whole(line, order)
+                if key in numbers:
+                    numbers[key].append(str(number))
+        for key, listed in numbers.items():
+            if 0 < len(listed) <= _TOLD:
+                yield key, f"{source}#{'line' if len(listed) == 1 else 'lines'} {', '.join(listed)}"
+
+    def _whole(self, line: str, name: str) -> int | None:
+        """The whole number in a column of a line, if there is one."""
+        try:
+            if self.format == "csv":
+                return int(self._fields(line)[self.schema.names.index(name)])
+            value = json.loads(line)[name]
+        except (ValueError, LookupError, TypeError, RecursionError):
+            return None
+        return value if type(value) is int else None
 
     def reason(self, record: str) -> str:
         """Why the record is bad, in words that help to mend it."""

@@ -71,7 +71,9 @@ class Packer:
     keys: tuple[int, ...]
     values: str = "json"
     records: Records | None = None
-    """How the source writes its records, when it is known: malformed ones then have their place and a reason."""
+    """How the source writes its records, when it is known: bad ones then have their place and a reason."""
+    order: str = ""
+    """The name of the order column."""
     counts: bool = False
     """The shards have to know how many events wait, those of other shards too."""
 
@@ -146,6 +148,10 @@ class Packer:
                     why = f"{search.records.reason(record)}: "
                 reasons[i] = f"malformed record: {why}{_cut(record)}"
         event = self._events(rows, reasons)
+        if self.records is not None:
+            rest = [i for i in reasons if i not in places]
+            known = [(rows[PLACE][i].as_py(), None if missing[i] else int(key[i])) for i in rest]
+            places |= zip(rest, self.records.lines(self.order, known), strict=True)
         good = np.ones(n, bool)
         good[list(reasons)] = False
         wrong = _wrong(rows, event, key, missing, reasons, places)

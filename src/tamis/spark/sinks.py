@@ -121,6 +121,14 @@ def query_of(frame: DataFrame) -> str:
     return str(found)
 
 
+def pass_over(frame: DataFrame) -> None:
+    """Compute a micro-batch that is there already, and write nothing.
+
+    What a stream keeps is committed when its rows are computed; Spark ends a query whose rows nobody asked for.
+    """
+    frame.write.format("noop").mode("overwrite").save()
+
+
 # -- Parquet -------------------------------------------------------------------------------------------------------
 
 
@@ -141,6 +149,7 @@ class Parquet:
         files, at = self._files(frame.sparkSession)
         self._claim(files, at, query_of(frame))
         if files.exists(at(f"batch={batch}")):
+            pass_over(frame)
             return
         for left in files.globStatus(at(f"_aside-{batch}-*")) or ():  # of an earlier try that died
             files.delete(left.getPath(), True)
@@ -243,6 +252,7 @@ class Kafka:
         from confluent_kafka import KafkaException, TopicPartition
 
         if self._last(group) >= batch:
+            pass_over(records)
             return
         failures: list[str] = []
 
@@ -328,6 +338,8 @@ class Table:
             if self._claim(cursor, mark, query, batch):
                 self._insert(cursor, mark, rows)
                 connection.commit()
+                return
+        pass_over(rows)
 
     def _claim(self, cursor: Any, mark: str, query: str, batch: int) -> bool:
         """Record the batch; False when it or a later one is recorded. The row stays locked until the commit."""

@@ -22,7 +22,7 @@ from tamis.engine.shard import Shard, Track
 from tamis.errors import UsageError
 from tamis.model.tables import did_you_mean
 
-from . import session
+from . import inspect, session
 from .processor import Matcher, Plan
 from .records import Records
 from .route import CORRUPT, EVENT, IDS, LANE, MESSAGE, ORDER, PACK_DDL, PLACE, SHARD, Packer, shard_keys
@@ -106,16 +106,7 @@ class MatchStream:
         return results.where(F.col("figures").isNotNull()).select("batch", "figures")
 
     def _as_order(self, name: str) -> Any:
-        column = F.col(name)
-        if isinstance(self._order_type, T.TimestampType):
-            column = F.timestamp_micros(column)
-        elif isinstance(self._order_type, T.DateType):
-            column = F.timestamp_micros(column).cast("date")
-        elif isinstance(self._order_type, T.TimestampNTZType):
-            column = F.timestamp_micros(column).cast("timestamp_ntz")
-        else:
-            column = column.cast(self._order_type)
-        return column.alias(self._order)
+        return _from_key(name, self._order_type).alias(self._order)
 
     def start(
         self,
@@ -204,6 +195,8 @@ def match_stream(
     plan = Plan(
         keys=keys,
         sources=tuple(inputs.streams),
+        order=order,
+        records={name: Records.of(frame.schema) for name, frame in {**inputs.static, **inputs.streams}.items()},
         ids=inputs.ids,
         whole_ids=isinstance(inputs.profile_id, T.LongType),
         floating_order=isinstance(inputs.order_type, T.FloatType | T.DoubleType),
@@ -370,7 +363,7 @@ class _Inputs:
         """All streams as packs."""
         parts = [
             self._canonical(name, frame, len(keys)).mapInArrow(
-                Packer(name, name, keys, values, Records.of(frame.schema), counts), PACK_DDL
+                Packer(name, name, keys, values, Records.of(frame.schema), self.order, counts), PACK_DDL
             )
             for name, frame in self.streams.items()
         ]
@@ -384,7 +377,7 @@ class _Inputs:
         packs: DataFrame | None = None
         for name, frame in self.static.items():
             kind = {"contexts": "updates", "profiles": "profiles" if self.template is None else "prepared"}[name]
-            packer = Packer(name, kind, keys, values, Records.of(frame.schema))
+            packer = Packer(name, kind, keys, values, Records.of(frame.schema), self.order)
             part = self._canonical(kind, frame, len(keys)).mapInArrow(packer, PACK_DDL)
             packs = part if packs is None else packs.unionByName(part)
         return packs
@@ -460,8 +453,32 @@ def _output(inputs: _Inputs) -> T.StructType:
     return T.StructType([T.StructField(name, kind) for name, kind in fields])
 
 
-def read_contexts(spark: SparkSession, checkpoint: str) -> DataFrame:
-    """The state of all contexts in a checkpoint, as (context, attribute, value as JSON text)."""
-    from .inspect import contexts
+def _from_key(name: str, kind: T.DataType) -> Any:
+    """A column of keys (:mod:`~tamis.spark.order`) as the order column that they were made of."""
+    if isinstance(kind, T.DateType | T.TimestampType | T.TimestampNTZType):
+        return F.timestamp_micros(name).cast(kind)
+    return F.col(name).cast(kind)
 
-    return contexts(spark, checkpoint)
+
+def read_contexts(spark: SparkSession, checkpoint: str) -> DataFrame:
+    """The state of all contexts in a checkpoint, for ``contexts=`` of :func:`match_stream`."""
+    return inspect.contexts(spark, checkpoint)
+
+
+def read_profiles(
+    spark: SparkSession, checkpoint: str, order: str = "seq", order_type: str | T.DataType = "bigint"
+) -> DataFrame:
+    """The profiles in a checkpoint, for ``profiles=`` of :func:`match_stream`; their texts are in canonical form.
+
+    ``order`` and ``order_type`` are the order column of the stream: profiles keep their places in it.
+    """
+    kind = T.DataType.fromDDL(order_type) if isinstance(order_type, str) else order_type
+    found = inspect.profiles(spark, checkpoint, isinstance(kind, T.FloatType | T.DoubleType))
+    if "order" not in found.columns:
+        return found
+    return found.withColumn("order", _from_key("order", kind)).withColumnRenamed("order", order)
+
+
+def read_kinds(spark: SparkSession, checkpoint: str) -> dict[str, str]:
+    """The kinds of names that a checkpoint has settled on, for ``schema=`` of :func:`match_stream`."""
+    return inspect.kinds(spark, checkpoint)
