@@ -439,8 +439,9 @@ def test_pipelines_in_the_docs_are_right(tmp_path: Path) -> None:
     """The example file, and every block of TOML on the page."""
     load(EXAMPLE)
     blocks = re.findall(r"```toml\n(.*?)```", (ROOT / "docs" / "spark.md").read_text(), re.DOTALL)
-    (tmp_path / "events").mkdir()
-    jars = tmp_path / "jars" / "kafka"  # which the reader has filled before
+    for folder in ("events", "events-3", "moved/profiles", "moved/contexts"):  # which the reader has filled before
+        (tmp_path / folder).mkdir(parents=True)
+    jars = tmp_path / "jars" / "kafka"
     jars.mkdir(parents=True)
     for name in (LISTING, "connector.jar"):
         (jars / name).touch()
