@@ -40,6 +40,7 @@ from tamis.kernels.bundles import (
     World,
 )
 from tamis.kernels.policy import FOLLOWING, HEARING, MEETING, MOVE
+from tamis.kernels.simd import LANES
 
 from .growth import with_room, zeros
 from .protocol import Ids
@@ -47,7 +48,6 @@ from .slots import SAMPLE, choose_slots
 
 FAMILIES = 4  # templates at the root: each costs a scan
 LEAST, SPARSE = 32, 32  # clauses of a template, and contexts per clause, that make a scan worth it
-LANES = 32
 # Costs in postfilter tests, as in :mod:`tamis.kernels.policy`: a strip of 32 contexts; a context that passes the
 # sketch, and what it costs more if the clause has to be asked; a deescalation; taking an entry to the root, and back.
 STRIP, PASSING, ASKING, DEESCALATION, LEAVING, RETURNING = 0.013, 0.3, 1.0, 200.0, 4.0, 40.0
