@@ -39,7 +39,7 @@ from tamis.model.events import EventLog
 from tamis.reference import ReferenceFilter
 
 from . import inspect, reports, sinks
-from .session import builder
+from .session import builder, end
 from .stream import MatchStream, match_stream
 
 ITEMS: Final = ("bolt", "nut", "washer", "hinge", "bracket", "spring", "gasket", "bearing", "valve", "gear")
@@ -567,7 +567,7 @@ def run(
             lap("summary")
     finally:
         if own:
-            spark.stop()
+            end(spark)
     table = Table(show_header=False, box=None, padding=(0, 2, 0, 0))
     for name, text in sizes.items():
         table.add_row(name, text)

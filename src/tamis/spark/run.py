@@ -55,7 +55,7 @@ def run(pipeline: Pipeline, once: bool = False) -> Status:
         if before is not None:
             console.print(f"going on after batch {before.finished}", style="dim", highlight=False)
         spark = _session(pipeline)
-        stack.callback(spark.stop)
+        stack.callback(session.end, spark)
         stack.enter_context(stop.on_signals())  # after Spark's start, which sets a handler that cancels all jobs
         watching = _Watching(pipeline, spark, status, stop, once, console)
         watching.until_end(_start(pipeline, spark, status, stop, once))

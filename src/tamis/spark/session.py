@@ -9,7 +9,7 @@ from __future__ import annotations
 import os
 import re
 import sys
-from typing import Final
+from typing import Any, Final
 
 from pyspark.sql import SparkSession
 
@@ -60,3 +60,18 @@ def prepare(spark: SparkSession, shards: int) -> None:
     # Counting keys looks every value up before it is written, and these are few and large.
     spark.conf.set("spark.sql.streaming.stateStore.rocksdb.trackTotalNumberOfRows", "false")
     spark.conf.set("spark.sql.shuffle.partitions", str(shards))
+
+
+def end(spark: SparkSession) -> None:
+    """Stop a session of our own, its Python workers first.
+
+    On one machine the JVM hangs up on idle workers before their daemon ends them, and on a busy machine some print a
+    traceback about it: alarming, about nothing. Ended by the daemon they are silent.
+    """
+    if (spark.sparkContext.master or "").startswith("local["):
+        jvm: Any = spark._jvm
+        for child in jvm.java.lang.ProcessHandle.current().children().toArray():
+            if "pyspark.daemon" in child.info().commandLine().orElse(""):
+                child.destroy()
+                child.onExit().join()
+    spark.stop()
