@@ -363,13 +363,13 @@ class Replay:
     def _update_contexts(self, updates: UpdateTable, wrong: dict[int, str]) -> NDArray[np.int64]:
         f = self._filter
         if isinstance(updates.context, np.ndarray):
-            codes = updates.context
-            if len(codes) and (codes.min() < 0 or codes.max() >= len(f._contexts)):
+            codes = np.ascontiguousarray(updates.context, np.int64)
+            if len(codes) and codes.view(np.uint64).max() >= len(f._contexts):  # unsigned, so below nought is beyond
                 bad = (codes < 0) | (codes >= len(f._contexts))
                 for i in np.nonzero(bad)[0].tolist():
                     wrong[i] = f"context: there is no context with index {int(codes[i])}"
                 codes = np.where(bad, 0, codes)
-            return np.ascontiguousarray(codes, np.int64)
+            return codes
         names = updates.context.dictionary
         indices = _indices(updates.context)
         known = np.zeros(len(names) + 1, np.int64)
