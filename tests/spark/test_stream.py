@@ -548,6 +548,43 @@ def test_events_that_cannot_be_replayed_have_their_lines(spark: Any, tmp_path: P
     assert len(found) == len(bad) + 1  # one of the lines that are there twice is told for each of them
 
 
+def test_what_identifies_a_message(spark: Any, tmp_path: Path) -> None:
+    """The order, an attribute, a column beside the struct of the same name as an attribute, a name with a dot."""
+    schema = "seq bigint, event string, id string, profile string, n string, message struct<n: bigint, `a.b`: string>"
+    kept = pa.struct([("n", pa.int64()), ("a.b", pa.string())])
+    types = [("seq", pa.int64()), *((name, pa.string()) for name in ("event", "id", "profile", "n")), ("message", kept)]
+    folder = Folder(tmp_path / "in", pa.schema(types))
+    row = dict.fromkeys(name for name, _ in types)
+    rows = [{**row, "seq": 1, "event": "subscribe", "id": "p", "profile": "n > 3"}]
+    rows += [
+        {**row, "seq": 2 + k, "event": "message", "n": f"own-{k}", "message": {"n": k, "a.b": f"dotted-{k}"}}
+        for k in range(6)
+    ]
+    folder.put(rows)
+    events = spark.readStream.schema(schema).parquet(str(tmp_path / "in"))
+    stream = match_stream(events=events, message_id=("n", "a.b", "seq"))
+    found: list[Any] = []
+    query = stream.start(str(tmp_path / "checkpoint"), matches=lambda frame, _: found.extend(frame.collect()))
+    query.processAllAvailable()
+    query.stop()
+    assert sorted(tuple(one)[:3] for one in found) == [(f"own-{k}", f"dotted-{k}", 2 + k) for k in (4, 5)]
+    flat = spark.readStream.schema("seq bigint, n bigint, `a.b` string").parquet(str(tmp_path / "in"))
+    assert match_stream(messages=flat, message_id="a.b").matches.columns[0] == "a.b"
+
+
+def test_the_checkpoint_of_one_machine_has_no_checksums_beside_its_files(spark: Any, tmp_path: Path) -> None:
+    """A file and its checksum are renamed one after the other; a kill between the two would make both unreadable."""
+    folder = Folder(tmp_path / "messages", TYPES["messages"])
+    folder.put([{"seq": 1, "n": 0, "x": 1.0, "y": 1.0}])
+    frame = spark.readStream.schema(MESSAGES).parquet(str(tmp_path / "messages"))
+    query = match_stream(messages=frame).start(str(tmp_path / "checkpoint"), matches=lambda frame, _: frame.collect())
+    query.processAllAvailable()
+    query.stop()
+    written = [path.name for path in (tmp_path / "checkpoint").rglob("*") if path.is_file()]
+    assert {"0", "metadata", "1.changelog"} <= set(written)
+    assert not [name for name in written if name.endswith(".crc")]
+
+
 def test_what_cannot_work_is_said_before_anything_runs(spark: Any, tmp_path: Path) -> None:
     (tmp_path / "in").mkdir()
     events = spark.readStream.schema(SCHEMA).parquet(str(tmp_path / "in"))

@@ -31,7 +31,7 @@ from tamis.model.tables import to_table
 
 from .order import from_key
 from .records import Records
-from .route import ORDER, OWN, PLACE, TABLES, from_bytes, union_values
+from .route import ORDER, OWN, PLACE, TABLES, from_bytes, id_column, union_values
 from .state import Meta, Store
 from .worker import settle
 
@@ -367,7 +367,8 @@ class _Batch:
             for at in range(0, len(order), ROWS):
                 piece = slice(at, at + ROWS)
                 rows = pa.array(found.message[piece])
-                columns = {f"id{k}": _cell(messages[f"#id.{name}"].take(rows)) for k, name in enumerate(self.plan.ids)}
+                ids = [messages[id_column(name)] for name in self.plan.ids]
+                columns = {f"id{k}": _cell(column.take(rows)) for k, column in enumerate(ids)}
                 profile = found.profile[piece]
                 columns["profile"] = profile if isinstance(profile, list) else _cell(profile)
                 columns["order"] = from_key(order[piece], self.plan.floating_order)

@@ -31,7 +31,9 @@ from .order import to_key
 from .records import Records, Search
 from .worker import settle
 
-ORDER, PLACE, CORRUPT, EVENT, MESSAGE, IDS = "#order", "#place", "#corrupt", "#event", "#message", "#ids"
+ORDER, PLACE, CORRUPT, EVENT = "#order", "#place", "#corrupt", "#event"
+MESSAGE, ID = "#message", "#id"
+"""What columns of attributes of messages begin with, and those that identify a message and are nothing else."""
 OWN: Final = "#own"
 LANE: Final = "#lane"
 """The part of a source, such as a partition of a topic, inside of which events come in order."""
@@ -76,6 +78,9 @@ class Packer:
     """The name of the order column."""
     counts: bool = False
     """The shards have to know how many events wait, those of other shards too."""
+    ids: tuple[tuple[str, str], ...] = ()
+    message: tuple[tuple[str, str], ...] = ()
+    """What identifies a message, and its attributes: their names, and the columns that they are in."""
 
     def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         from pyspark import TaskContext
@@ -195,8 +200,8 @@ class Packer:
     def _columns(self, name: str, rows: pa.Table, shared: dict[str, Any]) -> pa.Table:
         columns = dict(shared)
         if name == "messages":
-            columns |= _fields(rows[IDS], prefix="#id.") if IDS in rows.column_names else {}
-            columns |= _fields(rows[MESSAGE])
+            columns |= {id_column(name): rows[column] for name, column in self.ids}
+            columns |= {name: rows[column] for name, column in self.message}
         elif name == "prepared":
             columns |= {c: rows[c] for c in rows.column_names if not c.startswith("#")}
         else:
@@ -209,6 +214,11 @@ class Packer:
         return pa.table(columns)
 
 
+def id_column(name: str) -> str:
+    """What an identifying column is called in the messages of a pack, beside the attributes."""
+    return f"{ID}.{name}"
+
+
 def binned(keys: NDArray[np.int64]) -> list[tuple[int, int]]:
     """Sorted keys in a few parts of nearly equal size: the last key of each, and how many it has."""
     keys = np.sort(keys)
@@ -218,11 +228,6 @@ def binned(keys: NDArray[np.int64]) -> list[tuple[int, int]]:
 
 def _one(column: pa.ChunkedArray) -> pa.Array:
     return column.chunk(0) if column.num_chunks == 1 else column.combine_chunks()
-
-
-def _fields(column: pa.ChunkedArray, prefix: str = "") -> dict[str, Any]:
-    struct = _one(column)
-    return {prefix + field.name: part for field, part in zip(struct.type, struct.flatten(), strict=True)}
 
 
 def _cut(text: Any, limit: int = 200) -> str:

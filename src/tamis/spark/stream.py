@@ -25,7 +25,7 @@ from tamis.model.tables import did_you_mean
 from . import inspect, session
 from .processor import Matcher, Plan
 from .records import Records
-from .route import CORRUPT, EVENT, IDS, LANE, MESSAGE, ORDER, PACK_DDL, PLACE, SHARD, Packer, shard_keys
+from .route import CORRUPT, EVENT, ID, LANE, MESSAGE, ORDER, PACK_DDL, PLACE, SHARD, Packer, shard_keys
 
 EVENT_COLUMNS: Final = ("event", "context", "attribute", "value", "id", "profile", "on_match")
 HOLD_LIMIT: Final = 1_000_000
@@ -299,6 +299,10 @@ class _Inputs:
         self.main = main
         self.ids = (message_id,) if isinstance(message_id, str) else tuple(message_id or (order,))
         self.id_types = [self._id_type(name) for name in self.ids]
+        struct = main.schema["message"].dataType if "events" in self.streams and "message" in main.columns else None
+        self.nested = struct.names if isinstance(struct, T.StructType) else []
+        self.message = self._message()
+        self.id_wires = tuple((name, self._id_wire(k, name)) for k, name in enumerate(self.ids))
         self.profile_id = self._profile_id()
 
     # -- checks ------------------------------------------------------------------------------------------------
@@ -361,9 +365,11 @@ class _Inputs:
 
     def packed(self, keys: tuple[int, ...], values: str, counts: bool) -> DataFrame:
         """All streams as packs."""
+        wires = tuple((name, wire) for name, (wire, _) in self.message.items())
         parts = [
             self._canonical(name, frame, len(keys)).mapInArrow(
-                Packer(name, name, keys, values, Records.of(frame.schema), self.order, counts), PACK_DDL
+                Packer(name, name, keys, values, Records.of(frame.schema), self.order, counts, self.id_wires, wires),
+                PACK_DDL,
             )
             for name, frame in self.streams.items()
         ]
@@ -405,25 +411,31 @@ class _Inputs:
         if kind == "events":
             columns.append(F.col("event").alias(EVENT))
         if kind in ("messages", "events"):
-            columns += [self._ids(frame).alias(IDS), self._message(frame, kind, special).alias(MESSAGE)]
+            columns += [column.alias(wire) for wire, column in self.message.values()]
+            columns += [F.col(_quoted(name)).alias(wire) for name, wire in self.id_wires if wire.startswith(ID)]
         return frame.select(*columns)
 
-    def _ids(self, frame: DataFrame) -> Any:
-        found = []
-        for name in self.ids:
-            column = F.col(_quoted(name)) if name in frame.columns else F.col(f"message.{_quoted(name)}")
-            found.append(column.alias(name))
-        return F.struct(*found)
+    def _message(self) -> dict[str, tuple[str, Any]]:
+        """The attributes of messages: how each is called on the way to Python, and its column.
 
-    def _message(self, frame: DataFrame, kind: str, special: set[str]) -> Any:
-        if kind == "events":
-            if "message" in frame.columns and isinstance(frame.schema["message"].dataType, T.StructType):
-                return F.col("message")
-            special = special | set(EVENT_COLUMNS)
-        names = [c for c in frame.columns if c not in special]
-        if not names:
-            raise UsageError(f"{kind}: there is no column with an attribute of messages")
-        return F.struct(*(F.col(_quoted(c)).alias(c) for c in names))
+        Flat, as Spark measures an Arrow batch after every row of it, and a struct takes it several times as long; by
+        number, as names may have dots.
+        """
+        if self.nested:
+            found = {name: F.col("message").getField(name) for name in self.nested}
+        else:
+            special = {self.order, _PLACE, _CORRUPT, _PARTITION, *(EVENT_COLUMNS if "events" in self.streams else ())}
+            found = {name: F.col(_quoted(name)) for name in self.main.columns if name not in special}
+        if not found:
+            raise UsageError(f"{next(iter(self.streams))}: there is no column with an attribute of messages")
+        return {name: (f"{MESSAGE}{k}", column) for k, (name, column) in enumerate(found.items())}
+
+    def _id_wire(self, k: int, name: str) -> str:
+        """Where the way to Python has an identifying column: it may be the order or an attribute, and goes once."""
+        if name == self.order:
+            return ORDER
+        apart = name not in self.message or (name in self.nested and name in self.main.columns)
+        return f"{ID}{k}" if apart else self.message[name][0]
 
 
 def _sort(kind: T.DataType) -> str:
