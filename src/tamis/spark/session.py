@@ -30,8 +30,8 @@ LEAN: Final = {
     "spark.ui.retainedStages": "200",
     "spark.sql.ui.retainedExecutions": "100",
 }
-# Without Hadoop's native library its FileContext runs `readlink` and `chmod` as processes of their own, some fifteen a
-# micro-batch. A FileSystem runs one per file; on one machine its rename is as atomic.
+# Without Hadoop's native library its FileContext runs `readlink` and `chmod` as processes of their own, several for
+# every file of the checkpoint. A FileSystem does with one; on one machine its rename is as atomic.
 _FILES: Final = "spark.sql.streaming.checkpointFileManagerClass"
 _PLAIN: Final = "org.apache.spark.sql.execution.streaming.checkpointing.FileSystemBasedCheckpointFileManager"
 _ROCKSDB: Final = "org.apache.spark.sql.execution.streaming.state.RocksDBStateStoreProvider"
