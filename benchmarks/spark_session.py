@@ -37,10 +37,10 @@ def load() -> str:
     return f"load average {os.getloadavg()[0]:.1f} before the run"
 
 
-def write_table(name: str, table: str) -> None:
-    """Put a table into ``docs/spark.md``, between the marks of a benchmark."""
-    page = DOCS / "spark.md"
+def write_table(name: str, table: str, page: str = "spark.md") -> None:
+    """Put a table into a page of the docs, between the marks of a benchmark."""
+    file = DOCS / page
     begin, end = f"<!-- benchmarks/{name}.py --docs writes from here", "<!-- to here -->"
-    head, _, rest = page.read_text(encoding="utf-8").partition(begin)
+    head, _, rest = file.read_text(encoding="utf-8").partition(begin)
     first, _, tail = rest.partition("\n")
-    page.write_text(f"{head}{begin}{first}\n{table}\n{end}{tail.partition(end)[2]}", encoding="utf-8")
+    file.write_text(f"{head}{begin}{first}\n{table}\n{end}{tail.partition(end)[2]}", encoding="utf-8")
