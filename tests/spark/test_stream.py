@@ -19,6 +19,7 @@ from tamis.errors import UsageError
 from tamis.spark import match_stream, read_contexts, read_kinds, read_profiles, sinks
 from tamis.spark.processor import _coarse
 from tamis.spark.route import Packer, binned, from_bytes, shard_keys
+from tamis.spark.session import prepare
 from tamis.spark.sources import FileSource
 from tamis.spark.stream import milliseconds
 from tamis.testing import _comparable, random_tracks
@@ -583,6 +584,13 @@ def test_the_checkpoint_of_one_machine_has_no_checksums_beside_its_files(spark: 
     written = [path.name for path in (tmp_path / "checkpoint").rglob("*") if path.is_file()]
     assert {"0", "metadata", "1.changelog"} <= set(written)
     assert not [name for name in written if name.endswith(".crc")]
+    chosen = "spark.sql.streaming.checkpointFileManagerClass"
+    before = spark.conf.get(chosen)
+    try:
+        prepare(spark, 2, "http://localhost/checkpoint")
+        assert spark.conf.get(chosen, "Spark's own") == "Spark's own", "a checkpoint elsewhere is left to Spark"
+    finally:
+        spark.conf.set(chosen, before)
 
 
 def test_what_cannot_work_is_said_before_anything_runs(spark: Any, tmp_path: Path) -> None:

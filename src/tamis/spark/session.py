@@ -61,7 +61,7 @@ def with_retries(master: str) -> str:
     return re.sub(r"^local\[(\d+|\*)\]$", r"local[\1,4]", master)
 
 
-def prepare(spark: SparkSession, shards: int) -> None:
+def prepare(spark: SparkSession, shards: int, checkpoint: str | None = None) -> None:
     """What a stream needs in the session that starts it: RocksDB with a changelog, and one partition per shard."""
     spark.conf.set("spark.sql.streaming.stateStore.providerClass", _ROCKSDB)
     spark.conf.set("spark.sql.streaming.stateStore.rocksdb.changelogCheckpointing.enabled", "true")
@@ -69,9 +69,12 @@ def prepare(spark: SparkSession, shards: int) -> None:
     spark.conf.set("spark.sql.streaming.stateStore.rocksdb.trackTotalNumberOfRows", "false")
     spark.conf.set("spark.sql.shuffle.partitions", str(shards))
     if spark.conf.get(_FILES, "") == _PLAIN:
-        # A file and its checksum are two renames, and a kill may come between them.
         jvm: Any = spark._jvm
-        jvm.org.apache.hadoop.fs.FileSystem.getLocal(spark._jsc.hadoopConfiguration()).setWriteChecksum(False)
+        files, hadoop = jvm.org.apache.hadoop.fs, spark._jsc.hadoopConfiguration()
+        if checkpoint is not None and files.Path(checkpoint).getFileSystem(hadoop).getScheme() != "file":
+            spark.conf.unset(_FILES)
+        else:  # a file and its checksum are two renames, and a kill may come between them
+            files.FileSystem.getLocal(hadoop).setWriteChecksum(False)
 
 
 def end(spark: SparkSession) -> None:

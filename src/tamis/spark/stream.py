@@ -126,7 +126,7 @@ class MatchStream:
         from .sinks import Outputs
 
         outputs = Outputs(self, {"matches": matches, "rejected": rejected, "figures": figures}, checkpoint)
-        session.prepare(self.results.sparkSession, self.shards)
+        session.prepare(self.results.sparkSession, self.shards, checkpoint)
         writer = self.results.writeStream.foreachBatch(outputs).option("checkpointLocation", checkpoint)
         if trigger:
             writer = writer.trigger(**trigger)
