@@ -19,10 +19,10 @@ import psutil
 import pyarrow.dataset as ds
 import pyspark
 import pytest
-from daemons import Daemon, free_port
 from faults import deliveries, judge
 from streams import SCHEMA, Expected, Folder, cut, random_rows
 
+from daemons import Daemon, free_port
 from tamis.testing import random_tracks
 
 ROOT = Path(__file__).parents[2]
