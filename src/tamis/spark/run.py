@@ -87,6 +87,8 @@ def _session(pipeline: Pipeline) -> SparkSession:
         config |= {"spark.driver.host": "127.0.0.1", "spark.driver.bindAddress": "127.0.0.1"}
     if spark.jars is not None:
         config["spark.jars"] = ",".join(jars_in(spark.jars))
+    given = session.submitted()
+    config = {key: value for key, value in config.items() if key not in given or key == "spark.jars"}
     builder = session.builder(master, pipeline.settings.name)
     for key, value in {**config, **spark.config}.items():
         builder = builder.config(key, value)

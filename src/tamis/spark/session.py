@@ -11,6 +11,7 @@ import re
 import sys
 from typing import Any, Final
 
+from pyspark import SparkConf, SparkContext
 from pyspark.sql import SparkSession
 
 # docs/spark.md, 'Tuning', says what they bring.
@@ -38,16 +39,29 @@ _ROCKSDB: Final = "org.apache.spark.sql.execution.streaming.state.RocksDBStateSt
 
 
 def builder(master: str | None = None, name: str = "tamis") -> SparkSession.Builder:
-    """A session builder with the settings that make streams fast; add your own and call ``getOrCreate()``."""
+    """A session builder with the settings that make streams fast; add your own and call ``getOrCreate()``.
+
+    What spark-submit was told goes before them.
+    """
     os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
     found = SparkSession.builder.appName(name)
     if master is not None:
         found = found.master(with_retries(master))
         if master.startswith("local["):
             found = found.config(_FILES, _PLAIN)
+    given = submitted()
     for key, value in {**FAST, **LEAN}.items():
-        found = found.config(key, value)
+        if key not in given:
+            found = found.config(key, value)
     return found
+
+
+def submitted() -> frozenset[str]:
+    """The names of the settings that came with spark-submit; none when something else started this process."""
+    if "PYSPARK_GATEWAY_PORT" not in os.environ:
+        return frozenset()
+    SparkContext._ensure_initialized()  # connects to the JVM that waits for us, and starts nothing
+    return frozenset(key for key, _ in SparkConf().getAll())
 
 
 def with_retries(master: str) -> str:
