@@ -139,6 +139,19 @@ def test_a_log_of_everything_equals_the_reference() -> None:
     assert f.context("A") == {"stock": 0, "sold": 6}
 
 
+def test_tracked_contexts_are_named_by_what_values_print() -> None:
+    """Equal values that print differently name different contexts, whichever of them a log has first."""
+    filters = Filter(), ReferenceFilter()
+    for f in filters:
+        f.track(context="n{x}", set="last = y")
+        f.process(EventLog.merge(messages={"seq": [1, 2, 3, 4], "x": [0.0, -0.0, 1.5, 0.0], "y": [1.0, 2.0, 3.0, 4.0]}))
+        assert {name: f.context(name) for name in ("n0.0", "n-0.0", "n1.5")} == {
+            "n0.0": {"last": 4.0},
+            "n-0.0": {"last": 2.0},
+            "n1.5": {"last": 3.0},
+        }
+
+
 def test_replacing_and_removing_reuses_room() -> None:
     f = Filter()
     for round in range(50):

@@ -401,7 +401,8 @@ class Replay:
                 key = tuple(column[i] for column in columns)
                 if None in key:
                     continue
-                typed = (*key, *map(type, key))
+                # 0 and 0.0, 0.0 and -0.0 are equal, but print differently, and the name is what they print.
+                typed = (*key, *map(type, key), *(str(value) for value in key if value == 0))
                 code = named.get(typed)
                 if code is None:
                     values = {name: normalise(value) for name, value in zip(wanted, key, strict=True)}
