@@ -3,8 +3,8 @@
 Unit costs are measured: shards of the sizes in question, filled with their profiles, are matched and updated by the
 engine. How many shards a message has to visit is simulated: a hundred million subscribers live in cities of uneven
 size, some shards are drawn and filled to the last profile, and messages are held against their summaries while
-subscribers move. A small world is run for real first, a filter per shard behind such a router, and compared with one
-filter. ``--docs`` writes the tables into ``docs/scale.md``.
+subscribers move. A small world is run for real first, a filter per shard and one for the root behind such a router, and
+compared with one filter. ``--docs`` writes the tables into ``docs/scale.md``.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ PROFILES, MESSAGES, UPDATES = 100_000_000, 1_000_000, 10_000_000
 """Profiles, each on a context of its own; messages and updates a second."""
 SHARDS = (256, 1_024, 4_096)
 DRAWN, PROBES, REPEATS = 24, 20_000, 5
-CITIES, TOPICS, GRID, STEP, TRAVEL = 2_000, 500, 512, 0.001, 0.002
+CITIES, TOPICS, GRID, STEP, TRAVEL = 2_000, 5_000, 512, 0.001, 0.002
 NEAR, FAR = 0.002, 0.02
 """How far subscribers look."""
 TEXT = (
@@ -53,8 +53,6 @@ class World:
         self.size = size / size.sum()
         # The larger, the wider, so that no place is a point.
         self.width = 0.02 * np.sqrt(self.size / self.size[0]) + 0.001
-        topic = 1 / np.arange(1, TOPICS + 1)
-        self.topic = topic / topic.sum()
 
     def places(self, count: int) -> Points:
         """Where people are, [count, 2] in the unit square."""
@@ -73,15 +71,15 @@ class World:
         """What subscribers look for."""
         return {
             "reach": self.rng.uniform(NEAR, FAR, count),
-            "topic": self.rng.choice(TOPICS, count, p=self.topic),
+            "topic": self.rng.integers(0, TOPICS, count),
             "limit": self.rng.uniform(0, 1, count),
         }
 
     def messages(self, place: Points) -> dict[str, NDArray[Any]]:
         """Messages from these places."""
         n = len(place)
-        topic = self.rng.choice(TOPICS, n, p=self.topic)
-        return {"x": place[:, 0], "y": place[:, 1], "topic": topic, "price": self.rng.uniform(0, 1, n)}
+        wish = {"topic": self.rng.integers(0, TOPICS, n), "price": self.rng.uniform(0, 1, n)}
+        return {"x": place[:, 0], "y": place[:, 1], **wish}
 
 
 # -- the router ------------------------------------------------------------------------------------------------
@@ -141,45 +139,87 @@ def paint(place: Points, reach: Any) -> Bits:
 # -- for real, in small ----------------------------------------------------------------------------------------
 
 
-def run_for_real(world: World, profiles: int = 4_000, shards: int = 8, rounds: int = 60) -> tuple[int, float]:
-    """Shards behind the router against one filter. Returns the matches, and the share of shards that were visited."""
-    home = Map.of(world, shards)
-    place = world.places(profiles)
-    wishes = world.wishes(profiles)
-    owner = home.shard(place)
-    one, many = Filter(), [Filter() for _ in range(shards)]
-    names = np.array([f"s{i}" for i in range(profiles)], object)
-    for filter, mine in [(one, np.arange(profiles)), *((many[s], np.flatnonzero(owner == s)) for s in range(shards))]:
-        filter.subscribe_many(TEXT, {"id": mine, "context": names[mine], **{k: v[mine] for k, v in wishes.items()}})
+class Small:
+    """Shards and a root behind the router, a filter each, beside one filter that has everything."""
+
+    def __init__(self, world: World, profiles: int, shards: int) -> None:
+        self.world, self.home = world, Map.of(world, shards)
+        self.place = world.places(profiles)
+        self.wishes = {**world.wishes(profiles), "topic": world.rng.integers(0, 20, profiles)}
+        self.names = np.array([f"s{i}" for i in range(profiles)], object)
+        self.owner = np.full(profiles, shards)  # the last is the root
+        self.filters = [Filter() for _ in range(shards + 1)]
+        self.one = Filter()
+        self._settle(self.one, np.arange(profiles))
+        self.go_home()
+
+    def _settle(self, filter: Filter, who: NDArray[np.int64]) -> None:
+        mine = {name: column[who] for name, column in self.wishes.items()}
+        filter.subscribe_many(TEXT, {"id": who, "context": self.names[who], **mine})
+        self._tell(filter, who)
+
+    def _tell(self, filter: Filter, who: NDArray[np.int64]) -> None:
         for axis, name in enumerate("xy"):
-            filter.update_many(names[mine], name, place[mine, axis])
-    summary = np.array([paint(place[owner == s], wishes["reach"][owner == s]) for s in range(shards)])
-    found = visits = 0
-    for number in range(rounds):
-        movers = world.rng.choice(profiles, profiles // 20, replace=False)
-        place[movers] = world.moved(place[movers])
-        for filter, mine in [(one, movers), *((many[s], movers[owner[movers] == s]) for s in range(shards))]:
-            for axis, name in enumerate("xy"):
-                filter.update_many(names[mine], name, place[mine, axis])
-        # The router passes updates on, so it knows of every move before the messages after it; how far each subscriber
-        # looks only the shards know, and they tell anew now and then.
-        for s in range(shards):
-            summary[s] |= paint(place[movers[owner[movers] == s]], FAR)
-            if number % 10 == 9:
-                summary[s] = paint(place[owner == s], wishes["reach"][owner == s])
-        where = world.places(200)
-        messages = world.messages(where)
-        expected = one.match_many(messages)
-        pairs = []
-        for s in range(shards):
-            rows = np.flatnonzero(summary[s][cells(where)])
-            visits += len(rows)
+            filter.update_many(self.names[who], name, self.place[who, axis])
+
+    def _move_to(self, who: NDArray[np.int64], owner: NDArray[np.int64]) -> None:
+        for i in who.tolist():
+            if i in self.filters[self.owner[i]]:
+                self.filters[self.owner[i]].unsubscribe(i)
+        for s in np.unique(owner).tolist():
+            self._settle(self.filters[s], who[owner == s])
+        self.owner[who] = owner
+
+    def go_home(self) -> None:
+        """Those at the root move to the shard of their place; shards tell their summaries anew."""
+        guests = np.flatnonzero(self.owner == len(self.filters) - 1)
+        if len(guests):
+            self._move_to(guests, self.home.shard(self.place[guests]))
+        of = [np.flatnonzero(self.owner == s) for s in range(len(self.filters) - 1)]
+        self.summary = np.array([paint(self.place[who], self.wishes["reach"][who]) for who in of])
+
+    def move(self, who: NDArray[np.int64]) -> None:
+        """Updates pass through the router: it escalates before the next message."""
+        self.place[who] = self.world.moved(self.place[who])
+        root = len(self.filters) - 1
+        self._tell(self.one, who)
+        staying = self.owner[who] == root
+        staying[~staying] = self.summary[self.owner[who[~staying]], cells(self.place[who[~staying]])]
+        if not staying.all():
+            self._move_to(who[~staying], np.full((~staying).sum(), root))
+        for s in range(root + 1):
+            mine = who[self.owner[who] == s]
+            self._tell(self.filters[s], mine)
+            if s < root:
+                self.summary[s] |= paint(self.place[mine], FAR)
+
+    def match(self, count: int) -> tuple[int, int]:
+        """Messages to the root and to the shards whose summary has them: matches, and visits to shards."""
+        where = self.world.places(count)
+        messages = {**self.world.messages(where), "topic": self.world.rng.integers(0, 20, count)}
+        expected = self.one.match_many(messages)
+        pairs, visits = [], 0
+        for s, filter in enumerate(self.filters):
+            rows = np.arange(count) if s == len(self.summary) else np.flatnonzero(self.summary[s][cells(where)])
+            visits += len(rows) if s < len(self.summary) else 0
             if len(rows):
-                part = many[s].match_many({name: column[rows] for name, column in messages.items()})
+                part = filter.match_many({name: column[rows] for name, column in messages.items()})
                 pairs += zip(rows[part.message].tolist(), part.profile.tolist(), strict=True)
         if sorted(pairs) != sorted(zip(expected.message.tolist(), expected.profile.tolist(), strict=True)):
-            raise Inexact(f"round {number}: {len(pairs)} matches behind the router, {len(expected)} of one filter")
-        found += len(pairs)
+            raise Inexact(f"{len(pairs)} matches behind the router, {len(expected)} of one filter")
+        return len(pairs), visits
+
+
+def run_for_real(world: World, profiles: int = 4_000, shards: int = 8, rounds: int = 60) -> tuple[int, float]:
+    """Shards behind the router against one filter. Returns the matches, and the share of shards that were visited."""
+    small = Small(world, profiles, shards)
+    found = visits = 0
+    for number in range(rounds):
+        small.move(world.rng.choice(profiles, profiles // 20, replace=False))
+        matches, visited = small.match(200)
+        found, visits = found + matches, visits + visited
+        if number % 5 == 4:
+            small.go_home()
     return found, visits / (rounds * 200 * shards)
 
 
@@ -187,16 +227,16 @@ def run_for_real(world: World, profiles: int = 4_000, shards: int = 8, rounds: i
 
 
 class Visits(NamedTuple):
-    """Shards that a message visits: as laid out, at the end of a second of updates, after many without new summaries.
+    """Shards that a message visits: as laid out, after a second of updates, after many without new summaries.
 
-    Also the share of subscribers whose place belongs to another shard, after one update and after eight.
+    Also the share of subscribers at the root, after that second and after many updates without going home.
     """
 
     fresh: float
     second: float
     worn: float
-    away: float
-    long_away: float
+    guests: float
+    stranded: float
 
 
 @dataclass(frozen=True)
@@ -226,11 +266,9 @@ class Drawn:
             found.append(cls(home, wanted, place, owner, world.rng.uniform(NEAR, FAR, len(place))))
         return found
 
-    def summaries(self, place: Points, reach: Any, who: Any = slice(None)) -> list[Bits]:
-        """One of every shard, for some of its subscribers."""
-        owner = self.owner[who]
-        reach = np.broadcast_to(reach, len(place))
-        return [paint(place[owner == shard], reach[owner == shard]) for shard in self.shards]
+    def summaries(self, place: Points, reach: NDArray[np.float64]) -> list[Bits]:
+        """One of every shard."""
+        return [paint(place[self.owner == shard], reach[self.owner == shard]) for shard in self.shards]
 
     def visits(self, world: World) -> Visits:
         """Hold messages against the summaries while subscribers move."""
@@ -241,15 +279,26 @@ class Drawn:
 
         tight = self.summaries(self.place, self.reach)
         movers = np.flatnonzero(world.rng.random(len(self.place)) < UPDATES / PROFILES)
-        after = world.moved(self.place[movers])
-        second = [old | new for old, new in zip(tight, self.summaries(after, FAR, movers), strict=True)]
-        worn, now = tight, self.place
+        second, left = self._escalated(tight, world.moved(self.place[movers]), movers)
+        worn, now, gone = tight, self.place, np.zeros(len(self.place), bool)
         for _ in range(8):
             now = world.moved(now)
-            worn = [old | new for old, new in zip(worn, self.summaries(now, FAR), strict=True)]
-        away = float(np.mean(self.home.shard(after) != self.owner[movers]))
-        long_away = float(np.mean(self.home.shard(now) != self.owner))
-        return Visits(visited(tight), visited(second), visited(worn), away, long_away)
+            staying = np.flatnonzero(~gone)
+            worn, lost = self._escalated(worn, now[staying], staying)
+            gone[staying[lost]] = True
+        guests = float(left.mean()) * UPDATES / PROFILES
+        return Visits(visited(tight), visited(second), visited(worn), guests, float(gone.mean()))
+
+    def _escalated(self, summaries: list[Bits], place: Points, who: NDArray[np.int64]) -> tuple[list[Bits], Bits]:
+        """Summaries after these updates, and who of them went to the root."""
+        left = np.zeros(len(who), bool)
+        grown = []
+        for bits, shard in zip(summaries, self.shards, strict=True):
+            mine = np.flatnonzero(self.owner[who] == shard)
+            near = bits[cells(place[mine])]
+            left[mine[~near]] = True
+            grown.append(bits | paint(place[mine[near]], FAR))
+        return grown, left
 
     def one(self) -> tuple[Points, NDArray[np.float64]]:
         """The subscribers of one shard: where they are, how far they look."""
@@ -303,6 +352,7 @@ class Plan(NamedTuple):
     visits: Visits
     spread: Cost
     placed: Cost
+    root: Cost
 
     @property
     def cores_all(self) -> float:
@@ -312,7 +362,8 @@ class Plan(NamedTuple):
     @property
     def cores_some(self) -> float:
         """Cores when summaries say which shards it visits."""
-        return MESSAGES * self.visits.second * self.placed.message + UPDATES * self.placed.update
+        per_message = self.visits.second * self.placed.message + self.root.message
+        return MESSAGES * per_message + UPDATES * self.placed.update
 
 
 def run(scale: float = 1.0, repeats: int = REPEATS) -> dict[str, Any]:
@@ -338,7 +389,11 @@ def run(scale: float = 1.0, repeats: int = REPEATS) -> dict[str, Any]:
             spread = measured(world, world.places(len(place)), reach, world.places(PROBES), repeats)
             probes = world.places(40 * PROBES)
             near = probes[paint(place, reach)[cells(probes)]][:PROBES]
-            plans.append(Plan(shards, visits, spread, measured(world, place, reach, near, repeats)))
+            placed = measured(world, place, reach, near, repeats)
+            guests = world.places(max(1_000, int(visits.guests * PROFILES)))
+            wide = world.rng.uniform(NEAR, FAR, len(guests))
+            root = measured(world, guests, wide, world.places(PROBES), repeats)
+            plans.append(Plan(shards, visits, spread, placed, root))
     for plan in plans:
         what = f"{plan.shards:,} shards"
         result.add(f"{what}: shards that a message visits", plan.visits.second, "")
@@ -364,16 +419,17 @@ def _tables(plans: list[Plan], exact: str) -> Iterator[str]:
         memory = f"{n * p.placed.memory / 1e6:,.0f} MB"
         yield f"| {p.shards:,} | {n:,.0f} | {memory} | {p.cores_all:,.0f} | {p.cores_some:,.0f} |"
     yield ""
-    yield "| shards | visited by a message | a second later | after 8 moves | away after 1 move | after 8 |"
+    yield "| shards | visited by a message | a second later | after 8 moves | at the root then | after 8 moves |"
     yield "|---:|---:|---:|---:|---:|---:|"
     for p in plans:
         v = p.visits
-        yield f"| {p.shards:,} | {v.fresh:,.1f} | {v.second:,.1f} | {v.worn:,.1f} | {v.away:.0%} | {v.long_away:.0%} |"
+        shares = f"{v.guests:.2%} | {v.stranded:.0%}"
+        yield f"| {p.shards:,} | {v.fresh:,.1f} | {v.second:,.1f} | {v.worn:,.1f} | {shares} |"
     yield ""
-    yield "| shards | a message in one of all | in one that it visits | an update of a place |"
-    yield "|---:|---:|---:|---:|"
+    yield "| shards | a message in one of all | in one that it visits | at the root | an update of a place |"
+    yield "|---:|---:|---:|---:|---:|"
     for p in plans:
-        costs = (p.spread.message, p.placed.message, p.placed.update)
+        costs = (p.spread.message, p.placed.message, p.root.message, p.placed.update)
         yield f"| {p.shards:,} | {' | '.join(f'{1e6 * one:,.2f} µs' for one in costs)} |"
     yield ""
     yield f"Exactness: {exact}."

@@ -2,8 +2,8 @@
 
 A stream with few profiles, two messages and 100 updates per micro-batch: what is left is the fixed cost. Wall-clock
 medians come from Spark's progress reports, its job log and the figures of the shards; the processor time of a
-micro-batch, which a busy neighbour changes little, from the processes. Beside it the same on Spark as it comes, without
-the settings of ``tamis.spark.builder``. ``--docs`` writes the table into ``docs/spark.md``. Target: 400 ms.
+micro-batch, which a busy neighbour changes little, from the processes. ``--docs`` writes the table into
+``docs/spark.md``. Target: 400 ms.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from collections import defaultdict
 from collections.abc import Iterator, Mapping
 from contextlib import suppress
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 import psutil
 
@@ -41,45 +41,6 @@ SHARD = {
 }
 
 
-class Side(NamedTuple):
-    """The micro-batches that count: their milliseconds, medians of their parts, processor time, and all matches."""
-
-    took: list[float]
-    parts: dict[str, dict[str, float]]
-    spent: dict[str, float]
-    matches: list[int]
-
-    @classmethod
-    def of(cls, spark: Any, world: World, batches: list[Any]) -> Side:
-        """Run the stream in a session, which is stopped."""
-        count = len(batches) - WARM
-        with tempfile.TemporaryDirectory(prefix="tamis-benchmark-") as place:
-            side = Spark(spark, world, Path(place))
-            for number, table in enumerate(batches):
-                put(side.where / "in", number, table)
-            query = side.start()
-            while query.isActive and max(side.figures, default=0) < WARM:
-                time.sleep(0.02)
-            first, before = max(side.figures), _processor_time()
-            after = dict(before)
-            while query.isActive and max(side.figures) < len(batches) - 1:
-                time.sleep(0.2)
-                after |= _processor_time()  # of those that have ended meanwhile the last value counts
-            query.processAllAvailable()
-            spent = _per_batch(before, after, len(batches) - 1 - first)
-            steps = [step for step in query.recentProgress if step["batchId"] >= WARM][-count:]
-            parts = _parts(spark, steps, side.figures)
-            query.stop()
-            spark.stop()
-        took = [step["durationMs"]["triggerExecution"] for step in steps]
-        return cls(took, parts, spent, [side.matches[batch] for batch in range(len(batches))])
-
-    @property
-    def fixed(self) -> float:
-        """Milliseconds of a micro-batch."""
-        return statistics.median(self.took)
-
-
 def run(scale: float = 1.0, repeats: int = BATCHES) -> dict[str, Any]:
     """The benchmark; only ``repeats`` counts."""
     world = World(0.01)
@@ -90,26 +51,39 @@ def run(scale: float = 1.0, repeats: int = BATCHES) -> dict[str, Any]:
         f"{world.profiles:,} profiles, 2 messages and {2 * UPDATES} updates a micro-batch, {CORES} cores and shards",
         scale,
     )
-    with progress("batch", 3) as advance:
+    with progress("batch", 4) as advance, tempfile.TemporaryDirectory(prefix="tamis-benchmark-") as place:
         advance("the engine alone")
         expected = engine(world, batches)[1]
-        advance(f"{len(batches)} micro-batches")
-        tuned = Side.of(session("1g"), world, batches)
-        # Last: it finds the same JVM, and code that has been compiled by then.
-        advance(f"{len(batches)} micro-batches, Spark as it comes")
-        plain = Side.of(session("1g", tuned=False), world, batches)
-    if tuned.matches != expected or plain.matches != expected:
+        advance(f"{WARM} micro-batches to warm up")
+        spark = session("1g")
+        side = Spark(spark, world, Path(place))
+        for number, table in enumerate(batches):
+            put(side.where / "in", number, table)
+        query = side.start()
+        while query.isActive and max(side.figures, default=0) < WARM:
+            time.sleep(0.02)
+        advance(f"{repeats} micro-batches that count")
+        first, before = max(side.figures), _processor_time()
+        after = dict(before)
+        while query.isActive and max(side.figures) < len(batches) - 1:
+            time.sleep(0.2)
+            after |= _processor_time()  # of those that have ended meanwhile the last value counts
+        query.processAllAvailable()
+        spent = _per_batch(before, after, len(batches) - 1 - first)
+        steps = [step for step in query.recentProgress if step["batchId"] >= WARM][-repeats:]
+        parts = _parts(spark, steps, side.figures)
+        query.stop()
+        spark.stop()
+    if [side.matches[batch] for batch in range(len(batches))] != expected:
         raise Inexact("matches per batch differ from the engine's")
-    quarters = statistics.quantiles(tuned.took, n=4)
-    spread = (quarters[2] - quarters[0]) / 2 / tuned.fixed
-    result.add("fixed cost of a micro-batch", tuned.fixed, "ms", 400, more_is_better=False, spread=spread)
-    result.add("with Spark as it comes", plain.fixed, "ms")
-    result.add("ratio", plain.fixed / tuned.fixed, "x")
-    for name, value in tuned.spent.items():
+    fixed = [step["durationMs"]["triggerExecution"] for step in steps]
+    spread = (statistics.quantiles(fixed, n=4)[2] - statistics.quantiles(fixed, n=4)[0]) / 2 / statistics.median(fixed)
+    result.add("fixed cost of a micro-batch", statistics.median(fixed), "ms", 400, more_is_better=False, spread=spread)
+    for name, value in spent.items():
         result.add(f"processor time, {name}", value, "ms")
-    result.data["parts"], result.data["processor"] = tuned.parts, tuned.spent
+    result.data["parts"], result.data["processor"] = parts, spent
     result.exact = f"equal number of matches in each of {len(expected)} micro-batches"
-    table = "\n".join(_table(tuned, plain))
+    table = "\n".join(_table(statistics.median(fixed), parts, spent))
     print(table)
     if FOR_DOCS:
         write_table("spark_batch", table)
@@ -175,22 +149,19 @@ def _lasted(one: Any) -> float:
     return float(one.completionTime().get().getTime() - one.submissionTime().get().getTime())
 
 
-def _table(tuned: Side, plain: Side) -> Iterator[str]:
-    def row(name: str, level: str, key: str) -> str:
-        return f"| {name} | {tuned.parts[level][key]:.0f} | {plain.parts[level][key]:.0f} |"
-
-    yield "| part of a micro-batch | ms | Spark as it comes, ms |"
-    yield "|---|---|---|"
-    yield f"| **all** | **{tuned.fixed:.0f}** | **{plain.fixed:.0f}** |"
-    for name in tuned.parts["trigger"]:
-        yield row(f"{name} ({TRIGGER[name]})" if name in TRIGGER else name, "trigger", name)
+def _table(total: float, parts: dict[str, dict[str, float]], spent: dict[str, float]) -> Iterator[str]:
+    yield "| part of a micro-batch | ms |"
+    yield "|---|---|"
+    yield f"| **all** | **{total:.0f}** |"
+    for name, value in parts["trigger"].items():
+        what = f" ({TRIGGER[name]})" if name in TRIGGER else ""
+        yield f"| {name}{what} | {value:.0f} |"
         if name == "addBatch":
-            for inner in tuned.parts["run"]:
-                yield row(f"- {inner}", "run", inner)
+            for inner, inside in parts["run"].items():
+                yield f"| - {inner} | {inside:.0f} |"
                 if inner.startswith("second"):
-                    yield from (row(f"- - {what}", "shard", what) for what in tuned.parts["shard"])
-    spent = (", ".join(f"{value:.0f}" for value in side.spent.values()) for side in (tuned, plain))
-    yield f"| processor time: {', '.join(tuned.spent)} | {' | '.join(spent)} |"
+                    yield from (f"| - - {what} | {ms:.0f} |" for what, ms in parts["shard"].items())
+    yield f"| processor time: {', '.join(spent)} | {', '.join(f'{value:.0f}' for value in spent.values())} |"
 
 
 if __name__ == "__main__":

@@ -7,8 +7,6 @@ import sys
 from pathlib import Path
 from typing import Any
 
-from pyspark.sql import SparkSession
-
 from tamis.spark import builder
 
 DOCS = Path(__file__).resolve().parent.parent / "docs"
@@ -16,12 +14,11 @@ FOR_DOCS = "--docs" in sys.argv  # a benchmark shall write its table into the pa
 sys.argv = [argument for argument in sys.argv if argument != "--docs"]
 
 
-def session(memory: str = "4g", tuned: bool = True) -> Any:
-    """Spark on this machine, tuned as the docs say or as it comes; both sides of a comparison run in it."""
+def session(memory: str = "4g") -> Any:
+    """Spark on this machine, tuned as the docs say; both sides of a comparison run in it."""
     cores = os.cpu_count() or 1
-    as_it_comes = SparkSession.builder.master(f"local[{cores},4]").appName("tamis-benchmark")
     spark = (
-        (builder(f"local[{cores}]", "tamis-benchmark") if tuned else as_it_comes)
+        builder(f"local[{cores}]", "tamis-benchmark")
         .config("spark.driver.memory", memory)
         .config("spark.driver.host", "127.0.0.1")
         .config("spark.ui.showConsoleProgress", "false")
