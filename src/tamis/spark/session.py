@@ -17,8 +17,7 @@ from pyspark.sql import SparkSession
 # docs/spark.md, 'Tuning', says what they bring.
 FAST: Final = {
     "spark.python.unix.domain.socket.enabled": "true",
-    # With a limit Spark measures the Arrow batch after every row: a third of the way to Python. The number of rows is
-    # limited all the same.
+    # With a limit Spark measures the whole Arrow batch after every row. The number of rows is limited all the same.
     "spark.sql.execution.arrow.maxBytesPerBatch": str(2**31 - 1),
     "spark.python.udf.pipelined.enabled": "true",
     "spark.hadoop.fs.AbstractFileSystem.file.impl": "org.apache.hadoop.fs.local.RawLocalFs",
@@ -47,10 +46,9 @@ def builder(master: str | None = None, name: str = "tamis") -> SparkSession.Buil
     found = SparkSession.builder.appName(name)
     if master is not None:
         found = found.master(with_retries(master))
-        if master.startswith("local["):
-            found = found.config(_FILES, _PLAIN)
+    files = {_FILES: _PLAIN} if master is not None and master.startswith("local[") else {}
     given = submitted()
-    for key, value in {**FAST, **LEAN}.items():
+    for key, value in {**FAST, **LEAN, **files}.items():
         if key not in given:
             found = found.config(key, value)
     return found
