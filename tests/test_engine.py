@@ -29,6 +29,23 @@ def ranges(n: int, rng: np.random.Generator) -> tuple[Filter, np.ndarray[Any, An
     return f, low, high
 
 
+@pytest.mark.parametrize("kind", [pa.int8(), pa.uint32(), pa.int64(), pa.uint64()])
+def test_whole_ids_of_every_width(kind: pa.DataType) -> None:
+    ids = [0, 1, 7, 127] + ([-128, -1] if pa.types.is_signed_integer(kind) else [])
+    ids += [2**63 - 1, -(2**63)] if kind == pa.int64() else []
+    f = Filter()
+    f.subscribe_many("x > {low}", {"id": pa.array(ids, kind), "low": np.arange(float(len(ids)))})
+    assert f.match({"x": 2.5}) == ids[:3] and all(id in f for id in ids) and len(f) == len(ids)
+    f.unsubscribe(ids[-1])
+    assert ids[-1] not in f
+    f.check()
+
+
+def test_an_id_beyond_64_bits_is_named() -> None:
+    with pytest.raises(ProfileError, match="row 1: id: 18446744073709551615 is out of 64-bit range"):
+        Filter().subscribe_many("x > {low}", {"id": pa.array([1, 2**64 - 1], pa.uint64()), "low": [0, 1]})
+
+
 def test_a_probe_prunes() -> None:
     rng = np.random.default_rng(1)
     f, low, high = ranges(20_000, rng)

@@ -71,7 +71,9 @@ def test_contexts_and_transform(spark: Any) -> None:
     assert pairs(found) == expected(profiles, messages, values) != []
 
 
-def test_prepared_profiles_with_whole_ids_stay_warm(spark: Any) -> None:
+@pytest.mark.parametrize("machines", [1, 2])
+def test_prepared_profiles_with_whole_ids_stay_warm(spark: Any, machines: int, monkeypatch: Any) -> None:
+    monkeypatch.setattr("tamis.spark.table.on_one_machine", lambda master: machines == 1)  # else shipped
     rng = np.random.default_rng(5)
     low = rng.uniform(0, 1, 500)
     profiles = pa.table({"id": np.arange(500), "lo": low, "hi": low + 0.1})

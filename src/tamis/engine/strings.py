@@ -141,7 +141,7 @@ def _pack(encoded: Sequence[bytes]) -> Bytes:
 
 
 def to_bytes(names: Any) -> Bytes:
-    """The bytes of many strings: straight from the buffers of an Arrow text array, else one by one."""
+    """The bytes of many names: straight from the buffers of an Arrow array of text or int64, else one by one."""
     if isinstance(names, pa.ChunkedArray):
         names = names.combine_chunks()
     if isinstance(names, pa.Array) and (pa.types.is_string(names.type) or pa.types.is_large_string(names.type)):
@@ -149,6 +149,10 @@ def to_bytes(names: Any) -> Bytes:
         _, offsets, data = names.buffers()
         at = np.frombuffer(offsets, np.int64, len(names) + 1, names.offset * 8)
         return np.frombuffer(data if data is not None and data.size else b"\0", np.uint8), at
+    if isinstance(names, pa.Array) and pa.types.is_int64(names.type) and names.null_count == 0:
+        packed = np.full((len(names) + 1, 9), _INTEGER[0], np.uint8)
+        packed[:-1, 1:] = names.to_numpy().astype(">i8").view(np.uint8).reshape(-1, 8)
+        return packed.reshape(-1), np.arange(len(names) + 1, dtype=np.int64) * 9
     if isinstance(names, pa.Array):
         names = names.to_pylist()
     return _pack([_encode(name) for name in names])

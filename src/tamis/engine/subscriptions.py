@@ -261,7 +261,7 @@ class Subscriptions:
         if not wrong:
             try:
                 normal_form(read.condition, MAX_CLAUSES)
-                self._schema.admit(read.condition, read.effects, _first(table), kinds)
+                self._schema.admit(read.condition, read.effects, table.row(0).get("id"), kinds)
             except ProfileError as error:
                 wrong[0] = read.located(error).message
         if wrong:
@@ -459,6 +459,8 @@ def _ids(table: Table, wrong: dict[int, str]) -> Any:
             return column
         if pa.types.is_dictionary(column.type) and pa.types.is_string(column.type.value_type):
             return column.cast(pa.string())
+        if pa.types.is_integer(column.type) and not pa.types.is_uint64(column.type):
+            return column.cast(pa.int64())
     ids: list[Any] = []
     for i, given in enumerate(to_list(column)):
         try:
@@ -467,10 +469,6 @@ def _ids(table: Table, wrong: dict[int, str]) -> Any:
             ids.append(0)
             wrong.setdefault(i, str(error))
     return ids
-
-
-def _first(table: Table) -> Any:
-    return next(iter(table.rows())).get("id")
 
 
 def _bad_rows(wrong: Mapping[int, str]) -> ProfileError:

@@ -46,7 +46,7 @@ def builder(master: str | None = None, name: str = "tamis") -> SparkSession.Buil
     found = SparkSession.builder.appName(name)
     if master is not None:
         found = found.master(with_retries(master))
-    files = {_FILES: _PLAIN} if master is not None and master.startswith("local[") else {}
+    files = {_FILES: _PLAIN} if on_one_machine(master) else {}
     given = submitted()
     for key, value in {**FAST, **LEAN, **files}.items():
         if key not in given:
@@ -60,6 +60,15 @@ def submitted() -> frozenset[str]:
         return frozenset()
     SparkContext._ensure_initialized()  # connects to the JVM that waits for us, and starts nothing
     return frozenset(key for key, _ in SparkConf().getAll())
+
+
+def on_one_machine(master: str | None) -> bool:
+    """Whether driver and workers share a machine and its files.
+
+    >>> on_one_machine("local[2,4]"), on_one_machine("local"), on_one_machine("local-cluster[2,1,1024]")
+    (True, True, False)
+    """
+    return master is not None and re.match(r"local(\[|$)", master) is not None
 
 
 def with_retries(master: str) -> str:
@@ -95,7 +104,7 @@ def end(spark: SparkSession) -> None:
     On one machine the JVM hangs up on idle workers before their daemon ends them, and on a busy machine some print a
     traceback about it: alarming, about nothing. Ended by the daemon they are silent.
     """
-    if (spark.sparkContext.master or "").startswith("local["):
+    if on_one_machine(spark.sparkContext.master):
         jvm: Any = spark._jvm
         for child in jvm.java.lang.ProcessHandle.current().children().toArray():
             if "pyspark.daemon" in child.info().commandLine().orElse(""):

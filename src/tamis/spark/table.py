@@ -32,6 +32,7 @@ from tamis.model.events import EventLog
 from tamis.model.tables import did_you_mean, to_table
 
 from .route import _cut, union_values
+from .session import on_one_machine
 
 _KEPT: Final = 4
 _opened: OrderedDict[str, Filter] = OrderedDict()
@@ -171,11 +172,14 @@ def build(
 def _ship(spark: SparkSession, filter: Filter, version: str) -> str:
     """One uncompressed archive that Spark hands to every executor; returns its name there.
 
-    It stays until the driver ends: an executor that joins later asks for it then.
+    On one machine the workers map the driver's own files. Either stays until the driver ends: an executor that joins
+    later asks for it then.
     """
     place = Path(tempfile.mkdtemp(prefix="tamis-"))
     atexit.register(shutil.rmtree, place, ignore_errors=True)
     filter.save(place / "filter")
+    if on_one_machine(spark.sparkContext.master):
+        return str(place / "filter")
     archive = place / f"tamis-{version}.tar"
     with tarfile.open(archive, "w") as tar:
         for file in sorted((place / "filter").iterdir()):
@@ -203,7 +207,7 @@ class _Search:
     def _filter(self) -> Filter:
         filter = _opened.pop(self.version, None)
         if filter is None:
-            filter = Filter.load(SparkFiles.get(self.file))
+            filter = Filter.load(SparkFiles.get(self.file))  # a whole path stays as it is
         _opened[self.version] = filter
         while len(_opened) > _KEPT:
             _opened.popitem(last=False)
