@@ -266,6 +266,7 @@ def play(stream: MatchStream, places: Places, counts: list[int], show: Callable[
                 raise UsageError("the stream was stopped before its end")
             time.sleep(0.2)
             show(tally)
+        query.processAllAvailable()  # the last micro-batch is written, but maybe not yet committed
     finally:
         feeder.end()
         query.stop()
