@@ -3,7 +3,11 @@
 from __future__ import annotations
 
 from .blocks import BlocksIndex
+from .family import FamilyIndex, HashIndex, SkipListIndex
 from .noindex import NoIndex
 from .protocol import Index
 
-__all__ = ["BlocksIndex", "Index", "NoIndex"]
+FAMILY: dict[str, type[FamilyIndex]] = {kind.name: kind for kind in (SkipListIndex, HashIndex)}
+"""The indexes of paper 000 by name."""
+
+__all__ = ["FAMILY", "BlocksIndex", "FamilyIndex", "HashIndex", "Index", "NoIndex", "SkipListIndex"]

@@ -232,14 +232,20 @@ def _owe(debt, chunk, amount, owed, n_owed):
     return n_owed
 
 
+@bare
+def size(ix):
+    """The number of blocks that a probe may meet."""
+    return ix.used.shape[0]
+
+
 @kernel
-def scratch_for(slots, entries, strips, attributes):
+def scratch_for(slots, blocks, strips, attributes):
     """Room that a probe works in: blocks met; chunks of a group of them; per block its slots and cells; slot masks.
 
     Last what it needs at the root.
     """
     return (
-        np.empty(entries // BLOCK + 64, np.int32),
+        np.empty(blocks + 64, np.int32),
         np.empty((GROUP * CHUNKS, 3), np.uint32),
         np.empty((GROUP, slots + 1), np.int64),
         np.empty((GROUP + 1, 2, max(64, slots)), np.uint8),

@@ -197,3 +197,68 @@ class Scan(Record):
         "count": (np.int64, 1),
         **SKETCH,
     }
+
+
+class Postings(Record):
+    """Lists of entries; see :mod:`tamis.kernels.postings`."""
+
+    FIELDS: ClassVar = {
+        "marker": (np.int32, 2),
+        "list": (np.int32, 2),
+        "first": (np.int32, 2),  # [entry, group]: the entry's first marker, -1 for none
+        "stock": (np.int64, 1),
+    }
+
+
+# What every index of paper 000 has, whatever its structure; see :mod:`tamis.kernels.strategies`. An entry is a clause
+# number, a group is what one structure indexes together: one slot, or several where a structure has many dimensions.
+FAMILY = {
+    "postings": Postings,
+    "held": (np.float64, 3),  # [entry, slot, 2]: K(i), the values of the slot for which the entry is returned
+    "level": (np.int8, 3),  # [entry, slot, 2]: how far each end is escalated, 0 is exact
+    "state": (np.uint8, 2),  # [entry, group]: OUT, PLACED or EVERYWHERE
+    "everywhere": (np.uint64, 2),  # [group, word]: entries that the group returns for every message
+    "always": (np.int64, 1),  # [group]: and how many they are
+    "certain": (np.uint8, 1),  # [entry]: what all groups return of it matches
+    "bits": (np.uint64, 2),  # [2, word]: the merge works in these
+    "brief": (np.uint64, 2),  # [2, word >> 6]: a bit for every word that is not empty
+    "want": (np.float64, 2),  # [slot, 2]: the interval that is to be placed
+    "aim": (np.int8, 2),  # [slot, 2]: and the level at which
+    "group": (np.int32, 1),  # [groups + 1]: the first slot of each group
+    "scope": (np.float64, 2),  # [slot, 2]: of PARTIAL
+    "rule": (np.float64, 1),  # strategy, policy and what they count
+    "seen": (np.float64, 2),  # [slot, SEEN]: what the policy has measured
+    "routes": (np.uint64, 2),
+    "route": (np.int32, 2),
+    "slot_attribute": (np.int32, 1),
+    "attribute_slot": (np.int32, 1),
+    "count": (np.int64, 1),
+    **SKETCH,
+}
+
+
+class SkipList(Record):
+    """Interval skip lists; see :mod:`tamis.kernels.skiplist`."""
+
+    FIELDS: ClassVar = {
+        **FAMILY,
+        "key": (np.float64, 1),  # [node]
+        "node": (np.int32, 2),  # [node, 3]: height, first edge, owners
+        "to": (np.int32, 1),  # [edge]: the node it leads to; an edge is also the number of a list
+        "ends": (np.int32, 3),  # [entry, group, 2]: the nodes between which an entry lies
+        "aside": (np.int32, 1),  # [entry]: chain of entries that are taken out for a moment
+        "path": (np.int32, 1),  # [height]: the way to a node
+        "spare": (np.int64, 1),  # nodes and edges in use, free ones by height, random state, tallest of each group
+    }
+
+
+class HashTable(Record):
+    """Hash tables of cells; see :mod:`tamis.kernels.hashtable`."""
+
+    FIELDS: ClassVar = {
+        **FAMILY,
+        "cell": (np.float64, 1),  # [slot]: the width of a cell, 0 where values themselves are hashed
+        "bucket": (np.int64, 2),  # [bucket, 2]: group and cell; a bucket is also the number of a list
+        "slots": (np.int32, 1),  # open addressing: bucket, -1 for none
+        "spare": (np.int64, 1),  # buckets in use
+    }
