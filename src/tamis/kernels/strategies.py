@@ -180,11 +180,7 @@ def _give_up(ix, k, g):
 def _take(ix, k, g):
     """Take an entry out of a group."""
     if ix.state[k, g] == PLACED:
-        lost = _unplace(ix, g, k)
-        while lost >= 0:
-            ix.count[SHORT] += 1
-            _give_up(ix, lost, g)
-            lost = np.int64(ix.aside[lost])
+        _unplace(ix, g, k)
     else:
         _set_always(ix, k, g, False)
     ix.state[k, g] = OUT
