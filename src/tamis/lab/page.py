@@ -169,18 +169,18 @@ def _tally(result: Result) -> str:
 
 
 def _verdicts(claims: Sequence[Claim]) -> str:
+    def side(what: str, value: float | None, unit: str) -> str:
+        figure = f"{shown(value)} {unit}" if value is not None else "–"
+        return f"<td><b>{_text(figure.strip())}</b><small>{_text(what)}</small></td>"
+
     rows = "".join(
         f'<tr><td class="{_class(claim.verdict)}">{MARKS[claim.verdict]} {_text(claim.verdict)}</td>'
-        f"<td class=words>{_text(claim.words)}</td><td>{_text(WHOSE[claim.whose])}</td>"
-        f"<td class=words>{_text(claim.left)}</td><td class=n>{_text(shown(claim.value))}</td><td>{claim.sign}</td>"
-        f"<td class=n>{_text(shown(claim.bound))}</td><td class=words>{_text(claim.right)}</td>"
-        f"<td>{_text(claim.unit)}</td><td class=words>{_text(claim.reason)}</td></tr>"
+        f"<td class=words>{_text(claim.words)}{f'<small>{_text(claim.reason)}</small>' if claim.reason else ''}</td>"
+        f"<td>{_text(WHOSE[claim.whose])}</td>{side(claim.left, claim.value, claim.unit)}"
+        f"<td>{claim.sign}</td>{side(claim.right, claim.bound, claim.unit)}</tr>"
         for claim in claims
     )
-    head = (
-        "<tr><th>verdict</th><th>claim</th><th>whose</th><th colspan=2>figure</th><th></th><th colspan=2>bound</th>"
-        "<th>unit</th><th></th></tr>"
-    )
+    head = "<tr><th>verdict</th><th>claim</th><th>whose</th><th>figure</th><th></th><th>bound</th></tr>"
     return f"<div class=wide><table class=claims><thead>{head}</thead><tbody>{rows}</tbody></table></div>"
 
 
@@ -230,7 +230,9 @@ table{border-collapse:collapse;width:100%;font-variant-numeric:tabular-nums;font
 th,td{padding:4px 9px;border-bottom:1px solid #eceff0;text-align:left;white-space:nowrap;vertical-align:top}
 th{color:#666;font-weight:600;border-bottom:2px solid #d5dddc}.n{text-align:right}
 .group{text-align:center;border-bottom:0}
-.words{white-space:normal}.claims td:nth-child(2){min-width:300px}details{margin:14px 0;font-size:14px}
+.words{white-space:normal}.claims td:nth-child(2){min-width:340px}small{display:block;color:#777}
+.claims b{font-weight:600}
+details{margin:14px 0;font-size:14px}
 details td{white-space:normal}summary{cursor:pointer;color:#00796b}
 .holds{color:#1b7f3b;font-weight:600}.fails{color:#b3261e;font-weight:700}.not-judged{color:#777}
 """.replace("\n", "")

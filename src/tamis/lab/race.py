@@ -118,8 +118,7 @@ class Race:
 
 def _timed(filter: Filter, log: EventLog) -> tuple[Matches, dict[str, int], float]:
     """Matches, counters afterwards, seconds; the garbage collector waits meanwhile, and compilers do not count."""
-    gc.collect()
-    gc.disable()
+    gc.disable()  # a collection before every log would take longer than most logs
     try:
         with _Compiling() as compiling:
             start = time.perf_counter()
