@@ -184,11 +184,13 @@ def _plots(course: Course) -> list[Plot]:
     def speed(lap: Lap) -> float:
         return lap.messages / lap.seconds
 
-    def panel(title: str, names: Iterable[str], value: Callable[[Lap], float | None], unit: str) -> Panel | None:
+    def panel(
+        title: str, names: Iterable[str], value: Callable[[Lap], float | None], unit: str, zero: bool = False
+    ) -> Panel | None:
         drawn = lines(names, value)
         if not any(y is not None for _, _, values in drawn for y in values):
             return None
-        return Panel(title, "message", unit, drawn, logy=True, spans=spans, markers=False)
+        return Panel(title, "message", unit, drawn, logy=True, spans=spans, markers=False, zero=zero)
 
     unit = "messages per second"
     four = ["NOINDEX", "EAGER", "GBU", AUTO, *BLOCKS]
@@ -223,8 +225,9 @@ def _plots(course: Course) -> list[Plot]:
             one := panel(
                 title,
                 CURVES,
-                lambda lap, c=counter: lap.counts[c] / lap.messages if lap.counts.get(c) else None,  # type: ignore[misc]
+                lambda lap, c=counter: lap.counts[c] / lap.messages if c in lap.counts else None,  # type: ignore[misc]
                 "per message",
+                zero=True,
             )
         )
     ]

@@ -112,7 +112,7 @@ def render(results: Sequence[Result], out: Path) -> str:
     """The page; plots are read from the folder."""
     contents = "".join(
         f'<tr><td><a href="#{_text(one.name)}">{_text(one.name)}</a></td><td>{_text(one.exhibit)}</td>'
-        f"<td>{_text(one.about)}</td><td class=n>{one.scale:g}</td><td>{_tally(one)}</td></tr>"
+        f"<td class=words>{_text(one.about)}</td><td class=n>{one.scale:g}</td><td>{_tally(one)}</td></tr>"
         for one in results
     )
     body = [
@@ -193,11 +193,17 @@ def _figure(path: Path, caption: str) -> str:
 
 def _table(table: Table) -> str:
     above = "".join(f'<th class=group colspan="{width}">{_text(text)}</th>' for text, width in table.groups)
-    head = "".join(f"<th{' class=n' if k else ''}>{_text(text)}</th>" for k, text in enumerate(table.head))
+    edges, column = set(), 0
+    for _, width in table.groups:
+        edges.add(column)
+        column += width
+
+    def look(k: int) -> str:
+        return f' class="n{" edge" if k in edges else ""}"' if k else ""
+
+    head = "".join(f"<th{look(k)}>{_text(text)}</th>" for k, text in enumerate(table.head))
     rows = "".join(
-        "<tr>"
-        + "".join(f"<td{' class=n' if k else ''}>{_text(shown(cell))}</td>" for k, cell in enumerate(row))
-        + "</tr>"
+        "<tr>" + "".join(f"<td{look(k)}>{_text(shown(cell))}</td>" for k, cell in enumerate(row)) + "</tr>"
         for row in table.rows
     )
     note = f"<p class=note>{_text(table.note)}</p>" if table.note else ""
@@ -229,7 +235,7 @@ figcaption{color:#666;font-size:13px;margin-top:4px}
 table{border-collapse:collapse;width:100%;font-variant-numeric:tabular-nums;font-size:13.5px}
 th,td{padding:4px 9px;border-bottom:1px solid #eceff0;text-align:left;white-space:nowrap;vertical-align:top}
 th{color:#666;font-weight:600;border-bottom:2px solid #d5dddc}.n{text-align:right}
-.group{text-align:center;border-bottom:0}
+.group{text-align:center;border-bottom:0}.edge,.group+.group{border-left:2px solid #d5dddc}
 .words{white-space:normal}.claims td:nth-child(2){min-width:340px}small{display:block;color:#777}
 .claims b{font-weight:600}
 details{margin:14px 0;font-size:14px}

@@ -14,7 +14,7 @@ from typing import Any, Final
 
 from tamis import UsageError
 
-TEAL, ORANGE, GREY, BLUE, RED, PURPLE, BROWN = (
+TEAL, ORANGE, GREY, BLUE, RED, PURPLE, BROWN, PINK = (
     "#00796b",
     "#d9730d",
     "#6b6b6b",
@@ -22,6 +22,7 @@ TEAL, ORANGE, GREY, BLUE, RED, PURPLE, BROWN = (
     "#b3261e",
     "#7b4fa3",
     "#8d6e4a",
+    "#c2185b",
 )
 
 STYLES: Final[dict[str, dict[str, Any]]] = {
@@ -37,8 +38,9 @@ STYLES: Final[dict[str, dict[str, Any]]] = {
     "AGILE fixed(10)": {"color": BROWN, "marker": "P"},
     "AGILE fixed(100)": {"color": BLUE, "marker": "^"},
     "AGILE auto(3000)": {"color": PURPLE, "marker": "X"},
-    "AGILE cost": {"color": TEAL, "marker": "D", "linewidth": 2.4},
+    "AGILE cost": {"color": PINK, "marker": "D", "linewidth": 2.4},
 }
+_TO_ZERO: Final = {"linthresh": 1.0, "linscale": 0.5}
 _LINE: Final = {"linewidth": 1.6, "markersize": 5.0}
 
 Line = tuple[str, Sequence[float], Sequence[float | None]]
@@ -50,6 +52,7 @@ class Panel:
     """One pair of axes: lines of ours, and ``published`` ones (dashed, in the colour of the same name).
 
     ``spans`` are shaded stretches of x with a word each; ``ticks`` labels x where the values themselves should stand.
+    ``zero`` lets a logarithmic y reach down to 0, below 1.
     """
 
     title: str
@@ -62,6 +65,7 @@ class Panel:
     ticks: Sequence[float] = ()
     spans: Sequence[tuple[float, float, str]] = ()
     markers: bool = True
+    zero: bool = False
 
 
 def needed() -> None:
@@ -75,10 +79,12 @@ def draw(panels: Sequence[Panel], salt: str, height: float = 3.5) -> bytes:
     needed()
     import matplotlib
     from matplotlib.figure import Figure
+    from matplotlib.layout_engine import ConstrainedLayoutEngine
 
     settings: Any = {"font.size": 10, "svg.hashsalt": salt, "svg.fonttype": "path"}
     with matplotlib.rc_context(settings):
-        figure = Figure(figsize=(10.0, height * len(panels)), layout="constrained", facecolor="white")
+        spaced = ConstrainedLayoutEngine(h_pad=0.14)  # inches
+        figure = Figure(figsize=(10.0, height * len(panels)), layout=spaced, facecolor="white")
         for axes, panel in zip(figure.subplots(len(panels), 1, squeeze=False)[:, 0], panels, strict=True):
             _panel(axes, panel)
         out = io.BytesIO()
@@ -100,17 +106,24 @@ def _panel(axes: Any, panel: Panel) -> None:
         look = {**STYLES.get(name, {}), "linestyle": (0, (4, 3)), "linewidth": 1.1, "markersize": 3.5, "alpha": 0.75}
         _line(axes, f"{name}, published", x, y, {"markerfacecolor": "white", **look}, True)
     axes.set_xscale("log" if panel.logx else "linear")
-    axes.set_yscale("log" if panel.logy else "linear")
+    top = max((y for _, _, values in panel.lines for y in values if y is not None), default=0.0)
+    small = panel.zero and top <= 1
+    if panel.logy and not small:
+        axes.set_yscale("symlog" if panel.zero else "log", **(_TO_ZERO if panel.zero else {}))
+    reach = [x for _, places, _ in (*panel.lines, *panel.published) for x in places]
+    if not panel.logx and reach:
+        room = 0.03 * (max(reach) - min(reach))
+        axes.set_xlim(min(reach) - room, max(reach) + room)
     axes.set_title(panel.title, loc="left", fontsize=11, fontweight="bold", pad=18 if panel.spans else 8)
     axes.set(xlabel=panel.xlabel, ylabel=panel.ylabel)
     for axis in (axes.xaxis, axes.yaxis):
         axis.set_major_formatter(lambda value, _: f"{value:,.10g}")
     if panel.ticks:
         axes.set_xticks(list(panel.ticks))
-    if panel.logy:
+    if panel.logy and not panel.zero:
         _log_ticks(axes)
     else:
-        axes.set_ylim(bottom=0)
+        axes.set_ylim(bottom=0, top=None if top else 1)
     if panel.logx:
         axes.xaxis.set_minor_formatter(lambda value, _: "")
         axes.minorticks_off()
