@@ -5,13 +5,13 @@ UP (updates per profile), UpdAtt (the share of updates on indexed attributes) an
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, Final
 
 from . import agile_workload as workload
 from . import plots
 from .contenders import BLOCKS, COST, INDEXES, OTHER_POLICIES, PAPER, POLICIES, chosen
-from .experiment import COUNTS, ORDER, SIZE, Findings, Judge, Plot, Quantity, Setting, Table
+from .experiment import COUNTS, ORDER, SIZE, Claim, Findings, Judge, Plot, Quantity, Setting, Table
 from .plots import Line, Panel
 from .race import Grid, Plan, Race, Standing, steady
 
@@ -216,7 +216,7 @@ def _slowdown(grid: Grid, name: str) -> float:
     return max(rates) / min(rates)
 
 
-def _claims_of_exp1(grid: Grid, scale: float) -> list[Any]:
+def _claims_of_exp1(grid: Grid, scale: float) -> list[Claim]:
     judge = Judge(scale)
 
     def best(point: float, share: float, names: Sequence[str] = FOUR) -> Quantity:
@@ -290,7 +290,7 @@ def _claims_of_exp1(grid: Grid, scale: float) -> list[Any]:
     return judge.claims
 
 
-def policy_claims(grid: Grid, scale: float, where: str) -> list[Any]:
+def policy_claims(grid: Grid, scale: float, where: str) -> list[Claim]:
     """Our policy against the paper's, by the geometric mean over the points of an experiment."""
     judge = Judge(scale)
     judge.at_least(
@@ -314,7 +314,7 @@ def beside(
     title: str,
     grid: Grid,
     value: Callable[[Standing], float | None],
-    paper: dict[str, Sequence[float]] | dict[str, Any],
+    paper: Mapping[str, Sequence[float | None]],
     note: str = "",
 ) -> Table:
     """Our figures beside the paper's, one row per contender."""
@@ -402,7 +402,7 @@ def _plots_of_exp1(grid: Grid, scale: float) -> list[Plot]:
 def _completion(
     setting: Setting,
     grid: Grid,
-    claims: list[Any],
+    claims: list[Claim],
     parameter: str,
     points: list[int],
     known: int,

@@ -12,7 +12,7 @@ import os
 import platform
 import time
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass
 from datetime import UTC, datetime
 from importlib.metadata import version
 from pathlib import Path
@@ -194,7 +194,6 @@ class Experiment:
     exhibit: str
     about: str
     compute: str
-    contenders: Sequence[str] = field(default=())
 
 
 @dataclass(frozen=True)
