@@ -1,4 +1,4 @@
-"""Every index x strategy x policy that a filter can be made of: what the contract tests and the long runs go through."""
+"""Every index x strategy x policy that a filter can be made of: what contract tests and long runs go through."""
 
 from __future__ import annotations
 

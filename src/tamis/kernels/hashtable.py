@@ -16,7 +16,7 @@ from . import postings
 from .jit import bare, inlined, kernel
 from .merge import gather
 
-MOST = 64
+MOST = 12
 BUCKETS = 0
 
 
@@ -74,6 +74,12 @@ def place(ix, g, k):
         ix.held[k, s, 1] = max(high, np.nextafter((last + 1) * width, -np.inf))
     ix.level[k, s, 0], ix.level[k, s, 1] = 0, 0
     return 1
+
+
+@bare
+def extend(ix, g, k):
+    """False: an entry that leaves its cells has to be placed anew."""
+    return False
 
 
 @bare

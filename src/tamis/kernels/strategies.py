@@ -113,6 +113,10 @@ def _unplace(ix, g, k):
     """``unplace`` of the structure."""
 
 
+def _extend(ix, g, k):
+    """``extend`` of the structure."""
+
+
 def _collect(ix, g, m, world):
     """``collect`` of the structure."""
 
@@ -129,6 +133,11 @@ def _place_of(ix, g, k):
 @overload(_unplace, jit_options=BARE)
 def _unplace_of(ix, g, k):
     return _structure(ix).unplace.py_func
+
+
+@overload(_extend, jit_options=BARE)
+def _extend_of(ix, g, k):
+    return _structure(ix).extend.py_func
 
 
 @overload(_collect, jit_options=BARE)
@@ -239,8 +248,9 @@ def _move(ix, k, g):
     """Place entry ``k`` anew, where ``ix.want`` and ``ix.aim`` say."""
     weigh = ix.rule[POLICY] == COST
     start = cycles() if weigh else np.int64(0)
-    _take(ix, k, g)
-    _put(ix, k, g)
+    if not (ix.rule[STRATEGY] == AGILE and ix.state[k, g] == PLACED and _extend(ix, g, k)):
+        _take(ix, k, g)
+        _put(ix, k, g)
     ix.count[INDEX_UPDATES] += 1
     if weigh:
         taken = np.float64(cycles() - start)
@@ -428,7 +438,9 @@ def announce(ix, k, a, world):
     """Prefetch what an escalation of clause ``k`` will read."""
     prefetch(ix.held, k * ix.held.shape[1] * 2)
     prefetch(ix.state, k * ix.state.shape[1])
-    prefetch(ix.postings.first, k * ix.postings.first.shape[1])
+    marks = ix.postings.marks
+    for g in range(marks.shape[1]):
+        prefetch(marks, (k * marks.shape[1] + g) * marks.shape[2])
     return np.int64(-1)
 
 
@@ -700,8 +712,6 @@ def check(ix, ids, world):
         for g in range(groups):
             listed = ix.everywhere[g, k >> 6] >> np.uint64(k & 63) & ONE64 != 0
             if closed != (ix.state[k, g] == OUT) or listed != (ix.state[k, g] == EVERYWHERE):
-                return 4, k, g
-            if listed == (ix.postings.first[k, g] >= 0) and not closed:
                 return 4, k, g
             if closed or listed or not satisfiable(k, world):
                 continue
