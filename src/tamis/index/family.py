@@ -56,6 +56,8 @@ class FamilyIndex:
     name: ClassVar[str]
     record: ClassVar[type[Record]]
     structure: ClassVar[Any]
+    factor: ClassVar[int] = 12
+    """Markers per entry and slot, to begin with."""
 
     def __init__(
         self,
@@ -67,7 +69,7 @@ class FamilyIndex:
         self._strategy, self._policy = STRATEGIES[strategy], policy or read_policy("cost")
         self._indexed, self._scope = indexed, scope or {}
         self._built = self._shut = self._routed = 0
-        self._factor = 12  # markers per entry and slot
+        self._factor = self.factor
         self.bundle = self._empty(1, np.zeros(1, np.int32), np.ones(1), 1, 16)
 
     # -- allocation --------------------------------------------------------------------------------------------
@@ -271,7 +273,11 @@ class SkipListIndex(FamilyIndex):
             node[2 * g + 1] = (skiplist.MAX_HEIGHT, 0, 1)
             to[g * skiplist.MAX_HEIGHT : (g + 1) * skiplist.MAX_HEIGHT] = 2 * g + 1
         spare = np.full(skiplist.TALLEST + n, -1, np.int64)
-        spare[skiplist.NODES], spare[skiplist.EDGES], spare[skiplist.RANDOM] = 2 * n, n * skiplist.MAX_HEIGHT, 88172645463325252
+        spare[skiplist.NODES], spare[skiplist.EDGES], spare[skiplist.RANDOM] = (
+            2 * n,
+            n * skiplist.MAX_HEIGHT,
+            88172645463325252,
+        )
         spare[skiplist.TALLEST :] = 1
         return {
             "key": key,

@@ -262,3 +262,24 @@ class HashTable(Record):
         "slots": (np.int32, 1),  # open addressing: bucket, -1 for none
         "spare": (np.int64, 1),  # buckets in use
     }
+
+
+class BTree(Record):
+    """B+-trees with node buffers; see :mod:`tamis.kernels.btree`. Leaves are the first nodes, inner nodes follow."""
+
+    FIELDS: ClassVar = {
+        **FAMILY,
+        "node": (np.int32, 2),  # [node, 2]: entries or children, parent; a node is also the number of a list
+        "span": (np.float64, 2),  # [node, 3]: the least lower and the largest upper end, and that of its buffer
+        "low": (np.float64, 2),  # [leaf, LEAF]: the intervals of the entries
+        "high": (np.float64, 2),
+        "entry": (np.int32, 2),  # [leaf, LEAF]
+        "key": (np.float64, 3),  # [inner, 2, FAN]: the least key of each child, its ends
+        "key_entry": (np.int32, 2),  # [inner, FAN]: and its number
+        "child": (np.int32, 2),  # [inner, FAN]
+        "cap": (np.float64, 2),  # [inner, FAN]: the largest upper end below each child
+        "home": (np.int32, 2),  # [entry, group]: the leaf it is in, -1 for none
+        "tree": (np.int32, 2),  # [group, 2]: root and height
+        "path": (np.int32, 1),  # nodes that are still to be visited
+        "spare": (np.int64, 1),  # nodes in use and free ones
+    }

@@ -85,7 +85,7 @@ def add(ps, i, k, g):
 
 
 @bare
-def _drop(ps, m, g):
+def drop_one(ps, m, g):
     """Take one marker out: the last of its list takes its place."""
     lists, marker = ps.list, ps.marker
     i = marker[m, LIST]
@@ -108,7 +108,7 @@ def _drop(ps, m, g):
 def drop(ps, k, g):
     """Take entry ``k`` out of all lists of group ``g``."""
     while ps.first[k, g] >= 0:
-        _drop(ps, np.int64(ps.first[k, g]), g)
+        drop_one(ps, np.int64(ps.first[k, g]), g)
 
 
 @bare

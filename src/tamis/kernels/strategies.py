@@ -28,6 +28,7 @@ import math
 import numpy as np
 from numba.extending import overload
 
+from . import btree as _btree
 from . import hashtable as _hashtable
 from . import skiplist as _skiplist
 from .bundles import (
@@ -69,6 +70,7 @@ from .bundles import (
     TEMPLATE,
     TRAITS,
     UPDATES,
+    BTree,
     HashTable,
     SkipList,
 )
@@ -102,7 +104,7 @@ AHEAD = 8
 
 
 def _structure(bundle):
-    return {SkipList: _skiplist, HashTable: _hashtable}[bundle.record]
+    return {SkipList: _skiplist, HashTable: _hashtable, BTree: _btree}[bundle.record]
 
 
 def _place(ix, g, k):
@@ -119,6 +121,10 @@ def _collect(ix, g, m, world):
 
 def _top(ix, g):
     """``top`` of the structure."""
+
+
+def _next_lost(ix, k):
+    """The entry behind ``k`` in the chain that ``unplace`` of the structure gave out."""
 
 
 @overload(_place, jit_options=BARE)
@@ -139,6 +145,13 @@ def _collect_of(ix, g, m, world):
 @overload(_top, jit_options=BARE)
 def _top_of(ix, g):
     return _structure(ix).top.py_func
+
+
+@overload(_next_lost, jit_options=BARE)
+def _next_lost_of(ix, k):
+    if "aside" in ix.record.FIELDS:
+        return lambda ix, k: np.int64(ix.aside[k])
+    return lambda ix, k: np.int64(-1)
 
 
 # -- one entry -------------------------------------------------------------------------------------------------
@@ -172,6 +185,7 @@ def _give_up(ix, k, g):
     """Return entry ``k`` for every message from now on."""
     _set_always(ix, k, g, True)
     ix.state[k, g] = EVERYWHERE
+    ix.certain[k] = 0
     for s in range(ix.group[g], ix.group[g + 1]):
         ix.held[k, s, 0], ix.held[k, s, 1] = -np.inf, np.inf
 
@@ -184,7 +198,7 @@ def _take(ix, k, g):
         while lost >= 0:
             ix.count[SHORT] += 1
             _give_up(ix, lost, g)
-            lost = np.int64(ix.aside[lost])
+            lost = _next_lost(ix, lost)
     else:
         _set_always(ix, k, g, False)
     ix.state[k, g] = OUT
@@ -273,7 +287,7 @@ def _is_certain(ix, k, world):
             if ix.held[k, s, 0] != low or ix.held[k, s, 1] != high:
                 return False
             # What is returned always is returned for messages without the attribute, too.
-            if sides != 0 and ix.state[k, g] != PLACED:
+            if sides != 0 and (ix.state[k, g] != PLACED or (low == -np.inf and high == np.inf)):
                 return False
     return True
 
@@ -356,6 +370,13 @@ def _slack(ix, k, a, world):
     return low, high
 
 
+@bare
+def _reconsider(ix, k, world):
+    """Clause ``k`` was placed anew: an interval may have become empty, or unbounded, or found no room."""
+    if ix.rule[STRATEGY] == EAGER:
+        ix.certain[k] = _is_certain(ix, k, world)
+
+
 # -- updates ---------------------------------------------------------------------------------------------------
 
 
@@ -370,6 +391,7 @@ def _revise(ix, k, g, world):
         for s in range(first, last):
             same = same and ix.held[k, s, 0] == ix.want[s, 0] and ix.held[k, s, 1] == ix.want[s, 1]
         if same:
+            _reconsider(ix, k, world)
             return
     elif _is_inside(ix, k, g):
         return
@@ -388,6 +410,7 @@ def _revise(ix, k, g, world):
     if strategy == AGILE:
         ix.count[ESCALATIONS] += 1
     _move(ix, k, g)
+    _reconsider(ix, k, world)
 
 
 @bare
@@ -705,7 +728,7 @@ def check(ix, ids, world):
             listed = ix.everywhere[g, k >> 6] >> np.uint64(k & 63) & ONE64 != 0
             if closed != (ix.state[k, g] == OUT) or listed != (ix.state[k, g] == EVERYWHERE):
                 return 4, k, g
-            if listed == (ix.postings.first[k, g] >= 0) and not closed:
+            if ix.postings.first[k, g] >= 0 and (listed or closed):
                 return 4, k, g
             if closed or listed or not satisfiable(k, world):
                 continue
