@@ -1,8 +1,8 @@
 """B+-trees of intervals with a buffer in every node (paper 000, section 5.4.2).
 
-One tree per slot. Entries lie in leaves by (lower end, upper end, number), which is unique, so that a leaf can always be
-split, and entries without a lower end lie by their upper one. A leaf keeps the ends beside the numbers, in no order: a
-probe scans it as a whole. An inner node keeps for every child the least key that may lie below it, and its *cap*, the
+One tree per slot. Entries lie in leaves by (lower end, upper end, number), which is unique, so that a leaf can always
+be split, and entries without a lower end lie by their upper one. A leaf keeps the ends beside the numbers, in no order:
+a probe scans it as a whole. An inner node keeps for every child the least key that may lie below it, and its *cap*, the
 largest upper end below it. A message's value x visits the nodes with ``from <= x <= cap``.
 
 *Levels*: at 0 an entry is in a leaf and is returned for its very interval. Above, it is in the buffer of a node, and
@@ -16,7 +16,8 @@ half with them, when there is no room for that). Nodes are freed when they are e
 the same depth. The first child of a node stays though it be empty, so that ``from`` of a node never changes.
 
 Invariants: ``from`` of a node is the lower end of its least key, for a first child that of its parent; ``cap`` is the
-maximum of what is below and of ``load``, which is at least what any entry of the buffer holds; an entry is in one place.
+maximum of what is below and of ``load``, which is at least what any entry of the buffer holds; an entry is in one
+place.
 """
 
 from __future__ import annotations
@@ -436,7 +437,7 @@ def _check_node(ix, g, n, level):
     if (n < leaves) != (level == 1) or (n >= leaves and (count < 1 or count > FAN)):
         return 20
     for i in range(ix.postings.list[n, FILL]):
-        k = buffered(ix, n, i)
+        k = buffered(ix, n, np.int64(i))
         if ix.state[k, g] != 1 or ix.home[k, g] >= 0 or ix.level[k, s, 0] != level:
             return 18
         if ix.held[k, s, 1] > ix.span[n, LOAD] or not _is_found(ix, n, ix.held[k, s, 0], ix.held[k, s, 1]):

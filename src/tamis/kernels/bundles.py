@@ -283,3 +283,26 @@ class BTree(Record):
         "path": (np.int32, 1),  # nodes that are still to be visited
         "spare": (np.int64, 1),  # nodes in use and free ones
     }
+
+
+class RTree(Record):
+    """An R-tree with node buffers over all slots; see :mod:`tamis.kernels.rtree`."""
+
+    FIELDS: ClassVar = {
+        **FAMILY,
+        "node": (np.int32, 2),  # [node, 3]: entries or children, parent, height; a node is also the number of a list
+        "hull": (np.float64, 3),  # [node, slot, 2]: its box
+        "load": (np.float64, 3),  # [node, slot, 2]: the box of what its buffer holds
+        "box": (np.float64, 3),  # [node, 2 * slot + end, FAN]: the boxes of its children or entries
+        "child": (np.int32, 2),  # [node, FAN]: and their numbers
+        "home": (np.int32, 2),  # [entry, group]: the leaf it is in, -1 for none
+        "tree": (np.int32, 2),  # [group, 2]: root and height
+        "unit": (np.float64, 2),  # [slot, 3]: the part of the domain where sizes are measured, and 1 / its length
+        "at": (np.float64, 2),  # [slot, 2]: the message, as a box
+        "meets": (np.uint8, 1),  # [FAN]: the children that it meets
+        "order": (np.int32, 2),  # [2, FAN]: of a split: children in order, now and for the best cut so far
+        "middle": (np.float64, 1),  # [FAN]
+        "part": (np.float64, 3),  # [2 * FAN, slot, 2]: hulls of the first children, of the last ones
+        "path": (np.int32, 1),  # nodes that are still to be visited
+        "spare": (np.int64, 1),  # nodes in use and free ones
+    }
