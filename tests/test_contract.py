@@ -11,6 +11,7 @@ import pytest
 from hypothesis import settings
 from hypothesis.stateful import run_state_machine_as_test
 
+from configurations import FAMILIES
 from contract import VOCABULARY, machine
 from restless import restless
 from tamis import Filter
@@ -26,6 +27,7 @@ FACTORIES: dict[str, Callable[..., Any]] = {
     "threads": partial(Filter, threads=3),
     "restless": restless,
     "restless threads": partial(restless, threads=2),
+    **FAMILIES,
 }
 
 

@@ -91,7 +91,7 @@ class Filter:
             index = "blocks" if strategy in ("agile", "noindex") else "skiplist"
         if index == "blocks" and strategy not in ("agile", "noindex"):
             raise UsageError(
-                f"strategy {strategy!r}: not on index 'blocks', which adapts by itself; choose index {' or '.join(FAMILY)}"
+                f"strategy {strategy!r}: not on 'blocks', which adapts by itself; choose index {' or '.join(FAMILY)}"
             )
         if isinstance(threads, bool) or not isinstance(threads, int) or not 1 <= threads <= 256:
             raise UsageError(f"threads: expected a whole number from 1 to 256, got {threads!r}")
@@ -120,7 +120,7 @@ class Filter:
         if self.strategy == "noindex":
             return NoIndex()
         if self.index == "blocks":
-            return BlocksIndex()
+            return BlocksIndex(self._policy)
         column = self._compiler.attributes
         indexed = self.indexed if isinstance(self.indexed, int) else [column[name] for name in self.indexed]
         scope = {column[name]: ends for name, ends in self.scope.items()}

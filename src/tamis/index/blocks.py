@@ -26,6 +26,7 @@ from tamis.kernels.bundles import (
 )
 
 from .growth import with_room, zeros
+from .policy import Policy
 from .protocol import BROKEN, Ids
 from .root import NOTHING, Account, Prospect, fitted, no_root, prospect, root_arrays
 from .slots import MAX_SLOTS, choose_slots
@@ -114,8 +115,9 @@ class BlocksIndex:
 
     name: ClassVar[str] = "blocks"
 
-    def __init__(self) -> None:
+    def __init__(self, policy: Policy | None = None) -> None:
         self.bundle = empty_blocks(1, np.zeros(1, np.int32), np.full((1, 255), np.inf), np.ones(1), 1)
+        self.bundle.count[kernel.DUE] = kernel.DEBT if policy is None else policy.patience(kernel.DEBT)
         self._built = self._shut = self._next_look = self._routed = 0
         self._since = self.bundle.count.copy()
         self._prospect, self._account = NOTHING, Account(self.bundle.count)
@@ -150,6 +152,7 @@ class BlocksIndex:
         self.bundle.count[PROBES : kernel.N_BLOCKS] = counts[PROBES : kernel.N_BLOCKS]
         self.bundle.count[kernel.N_CONTEXTS] = counts[kernel.N_CONTEXTS]
         self.bundle.count[kernel.ROOT_MET] = counts[kernel.ROOT_MET]
+        self.bundle.count[kernel.DUE] = counts[kernel.DUE]
         self.fit(int(counts[kernel.N_CONTEXTS]), world.contexts.value.shape[1])
         if len(at_root):
             self.bundle = self.bundle.replace(**root_arrays(self._prospect, at_root, world))

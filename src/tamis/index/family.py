@@ -42,6 +42,7 @@ STRATEGIES = {
     "gbu": kernel.GBU,
     "agile": kernel.AGILE,
 }
+NODES = 16_384  # of a skip list, per attribute
 SPARE = 1.5  # room for markers, nodes and lists beyond what a build needs
 WEIGHTS = (60.0, 2_000.0)
 """Cycles of a test and of a move, until they have been measured."""
@@ -262,33 +263,33 @@ class SkipListIndex(FamilyIndex):
         self, room: int, slots: NDArray[np.int32], groups: NDArray[np.int32], markers: int
     ) -> dict[str, Any]:
         n = len(groups) - 1
-        nodes = 2 * n + max(64, 2 * n * room)
+        nodes = 2 * n + n * min(2 * room, NODES)
         edges = int(1.4 * nodes) + 2 * n * skiplist.MAX_HEIGHT + 64
-        key = np.zeros(nodes)
-        node = zeros((nodes, 3), np.int32)
-        to = zeros(edges, np.int32)
+        key, node, to = np.zeros(nodes), np.zeros((nodes, 2), np.int32), np.zeros(edges, np.int32)
         for g in range(n):
+            first = g * skiplist.MAX_HEIGHT
             key[2 * g], key[2 * g + 1] = -np.inf, np.inf
-            node[2 * g] = (skiplist.MAX_HEIGHT, g * skiplist.MAX_HEIGHT, 1)
-            node[2 * g + 1] = (skiplist.MAX_HEIGHT, 0, 1)
-            to[g * skiplist.MAX_HEIGHT : (g + 1) * skiplist.MAX_HEIGHT] = 2 * g + 1
-        spare = np.full(skiplist.TALLEST + n, -1, np.int64)
-        spare[skiplist.NODES], spare[skiplist.EDGES], spare[skiplist.RANDOM] = (
-            2 * n,
-            n * skiplist.MAX_HEIGHT,
-            88172645463325252,
-        )
-        spare[skiplist.TALLEST :] = 1
+            node[2 * g] = (skiplist.MAX_HEIGHT, first)
+            to[first : first + skiplist.MAX_HEIGHT] = 2 * g + 1
+        spare = np.ones(skiplist.TALLEST + n, np.int64)
+        spare[: skiplist.TALLEST] = (2 * n, n * skiplist.MAX_HEIGHT, 88_172_645_463_325_252, 0)
         return {
             "key": key,
             "node": node,
             "to": to,
             "ends": zeros((room, n, 2), np.int32),
-            "aside": np.full(room, -1, np.int32),
             "path": np.zeros(skiplist.MAX_HEIGHT, np.int32),
             "spare": spare,
             "#lists": edges,
         }
+
+    def _prepare(self, ids: Ids, world: World) -> None:
+        """Nodes at the ends of a sample, or of all if they are few; as many again may come later."""
+        skiplist.seed(self.bundle, ids[:: -(-4 * len(ids) // NODES) or 1], world)
+
+    def worn(self) -> bool:
+        """Also when many ends are rounded by much: the values have gone where there are no nodes."""
+        return super().worn() or int(self.bundle.spare[skiplist.ROUGH]) > 64 + int(self.bundle.count[N_ENTRIES])
 
 
 class HashIndex(FamilyIndex):

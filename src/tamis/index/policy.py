@@ -24,6 +24,12 @@ class Policy(NamedTuple):
     kind: int
     parameter: float
 
+    def patience(self, due: int) -> int:
+        """For ``blocks``: scans in vain per deescalation; ``due`` where costs decide, negative where updates do."""
+        if self.name == "cost":
+            return due
+        return -int(self.parameter) if self.name == "auto" else int(self.parameter)
+
     def __str__(self) -> str:
         return f"{self.name}({self.parameter:g})" if self.name in ("fixed", "auto") else self.name
 

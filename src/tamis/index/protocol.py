@@ -41,7 +41,6 @@ BROKEN = {
     12: "the hull of a family at the root lacks a constant of an entry",
     13: "the sketch differs from the value of a context",
     14: "the tenant of a context at the root is another one",
-    15: "the owners of a node are miscounted, or it has none",
     16: "keys are out of order",
     17: "the markers of an entry do not make up the range it holds",
     18: "a list and the markers of an entry disagree",

@@ -349,7 +349,7 @@ def _prune(ix, g, n):
 
 @bare
 def unplace(ix, g, k):
-    """Take entry ``k`` out; nobody else is concerned."""
+    """Take entry ``k`` out."""
     n = np.int64(ix.home[k, g])
     if n >= 0:
         i, last = 0, ix.node[n, CHILDREN] - 1
@@ -370,7 +370,6 @@ def unplace(ix, g, k):
             ix.span[n, LOAD] = -np.inf
             _lower_caps(ix, n)
             _prune(ix, g, n)
-    return np.int64(-1)
 
 
 @bare

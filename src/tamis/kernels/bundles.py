@@ -243,12 +243,11 @@ class SkipList(Record):
     FIELDS: ClassVar = {
         **FAMILY,
         "key": (np.float64, 1),  # [node]
-        "node": (np.int32, 2),  # [node, 3]: height, first edge, owners
+        "node": (np.int32, 2),  # [node, 2]: height, first edge
         "to": (np.int32, 1),  # [edge]: the node it leads to; an edge is also the number of a list
         "ends": (np.int32, 3),  # [entry, group, 2]: the nodes between which an entry lies
-        "aside": (np.int32, 1),  # [entry]: chain of entries that are taken out for a moment
         "path": (np.int32, 1),  # [height]: the way to a node
-        "spare": (np.int64, 1),  # nodes and edges in use, free ones by height, random state, tallest of each group
+        "spare": (np.int64, 1),  # nodes and edges in use, random state, rough ends, tallest node of each group
     }
 
 

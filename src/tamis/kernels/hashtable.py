@@ -78,9 +78,8 @@ def place(ix, g, k):
 
 @bare
 def unplace(ix, g, k):
-    """Take entry ``k`` out; nobody else is concerned."""
+    """Take entry ``k`` out."""
     postings.drop(ix.postings, k, g)
-    return np.int64(-1)
 
 
 @bare

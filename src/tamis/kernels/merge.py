@@ -1,4 +1,4 @@
-"""Merge: the sets of entries that the groups of an index return, and what all of them have in common (paper 000, 3.2.3).
+"""Merge: the sets of entries that the groups of an index return, and what they have in common (paper 000, 3.2.3).
 
 A set is a bitmap of two levels: a bit per entry, and above it a bit for every word that is not empty, so that empty
 stretches of 4,096 entries are passed over. Two such maps take turns. The most selective group comes first; what it

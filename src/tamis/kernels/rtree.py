@@ -407,7 +407,7 @@ def _prune(ix, g, n):
 
 @bare
 def unplace(ix, g, k):
-    """Take entry ``k`` out; nobody else is concerned."""
+    """Take entry ``k`` out."""
     n = np.int64(ix.home[k, g])
     if n >= 0:
         last = np.int64(ix.node[n, CHILDREN]) - 1
@@ -427,7 +427,6 @@ def unplace(ix, g, k):
             _empty(ix.load, n)
             _shrink(ix, n)
             _prune(ix, g, n)
-    return np.int64(-1)
 
 
 @bare

@@ -9,8 +9,12 @@ node that reaches level j, so at level 1 to the ranges of the bottom, at higher 
 above the tallest node there is no end. To escalate is to go up a level ("the lowest higher-level range that covers the
 new range"), to deescalate to go down, where the last step may split a range.
 
-Invariants: keys grow along every level; a node has an owner, an entry that ends there; the edges of an entry's markers
-are disjoint and make up the range between its two nodes.
+Nodes stay until the next build, and there is room for so many of them: when it is used up, ends are rounded to nodes
+that are there. Hanson and Johnson remove nodes that nobody needs. With values that never repeat that would be two nodes
+for every update, each with dozens of markers to be set anew, for a precision that the postfilter does not need.
+
+Invariants: keys grow along every level; the edges of an entry's markers are disjoint and make up the range between its
+two nodes.
 """
 
 from __future__ import annotations
@@ -20,16 +24,15 @@ import numpy as np
 from . import postings
 from .jit import bare, kernel
 from .merge import gather
-from .postings import AT, ENTRY, FILL, LIST, MARKERS_USED
+from .postfilter import interval
+from .postings import AT, ENTRY, FILL, MARKERS_USED
 
 # Columns of SkipList.node.
-HEIGHT, EDGE, OWNERS = range(3)
+HEIGHT, EDGE = range(2)
 MAX_HEIGHT = 12  # one node in four reaches the next level: enough for 16 million
-# Entries of SkipList.spare: nodes and edges handed out; random state; then free nodes by height; then the tallest node
-# of each group.
-NODES, EDGES, RANDOM, FREE = range(4)
-TALLEST = FREE + MAX_HEIGHT + 1
-TOP = MAX_HEIGHT + 1  # the level at which an end has no bound
+# Entries of SkipList.spare: nodes and edges handed out; random state; ends that were rounded by much; then the tallest
+# node of each group.
+NODES, EDGES, RANDOM, ROUGH, TALLEST = range(5)
 
 
 @bare
@@ -67,43 +70,28 @@ def _height(ix):
 
 
 @bare
-def _new_node(ix, height):
-    """A node with that many edges, -1 when there is no room."""
-    n = ix.spare[FREE + height]
-    if n >= 0:
-        ix.spare[FREE + height] = ix.node[n, OWNERS]
-        return n
-    n, edge = ix.spare[NODES], ix.spare[EDGES]
-    if n == ix.node.shape[0] or edge + height > ix.to.shape[0]:
-        return np.int64(-1)
-    ix.spare[NODES] += 1
-    ix.spare[EDGES] += height
-    ix.node[n, HEIGHT], ix.node[n, EDGE] = height, edge
-    return n
-
-
-@bare
-def _node_at(ix, g, v):
-    """The node with key ``v``, made if need be: the ranges that it splits hand their entries to both parts."""
+def node_at(ix, g, v):
+    """The node with key ``v``, made if there is room, else -1: the ranges that it splits hand their entries to both."""
     lists = ix.postings.list
     n = _before(ix, g, v, 1)
     if ix.key[n] == v and n != header(g):
         return n
     height = _height(ix)
+    new, edge = ix.spare[NODES], ix.spare[EDGES]
     crossing = 0
     for up in range(min(height, ix.spare[TALLEST + g])):
         crossing += lists[ix.node[ix.path[up], EDGE] + up, FILL]
-    if ix.postings.stock[MARKERS_USED] + 4 * crossing > ix.postings.marker.shape[0]:
+    room = ix.postings.stock[MARKERS_USED] + 4 * crossing <= ix.postings.marker.shape[0]
+    if new == ix.node.shape[0] or edge + height > ix.to.shape[0] or not room:
         return np.int64(-1)
-    new = _new_node(ix, height)
-    if new < 0:
-        return new
+    ix.spare[NODES] += 1
+    ix.spare[EDGES] += height
+    ix.key[new], ix.node[new, HEIGHT], ix.node[new, EDGE] = v, height, edge
     while ix.spare[TALLEST + g] < height:
         ix.path[ix.spare[TALLEST + g]] = header(g)
         ix.spare[TALLEST + g] += 1
-    ix.key[new], ix.node[new, OWNERS] = v, 0
     for up in range(height):
-        left, right = np.int64(ix.node[ix.path[up], EDGE] + up), np.int64(ix.node[new, EDGE] + up)
+        left, right = np.int64(ix.node[ix.path[up], EDGE] + up), np.int64(edge + up)
         ix.to[right], ix.to[left] = ix.to[left], new
         for i in range(lists[left, FILL]):
             postings.add(ix.postings, right, np.int64(ix.postings.marker[lists[left, AT] + i, ENTRY]), g)
@@ -128,48 +116,6 @@ def _mark(ix, g, k):
 
 
 @bare
-def _set_aside(ix, g, i, head):
-    """Take all entries of list ``i`` out of the group and chain them."""
-    ps = ix.postings
-    while ps.list[i, FILL] > 0:
-        k = np.int64(ps.marker[ps.list[i, AT], ENTRY])
-        postings.drop(ps, k, g)
-        ix.aside[k] = head
-        head = k
-    return head
-
-
-@bare
-def _remove_node(ix, g, n):
-    """Join the ranges on both sides of a node that nobody owns; returns the entries that have to be marked anew."""
-    height = np.int64(ix.node[n, HEIGHT])
-    head = np.int64(-1)
-    p = header(g)
-    for up in range(ix.spare[TALLEST + g] - 1, -1, -1):
-        t = np.int64(ix.to[ix.node[p, EDGE] + up])
-        while ix.key[t] < ix.key[n]:
-            p = t
-            t = np.int64(ix.to[ix.node[p, EDGE] + up])
-        if up < height:
-            left, right = np.int64(ix.node[p, EDGE] + up), np.int64(ix.node[n, EDGE] + up)
-            head = _set_aside(ix, g, left, head)
-            head = _set_aside(ix, g, right, head)
-            ix.to[left] = ix.to[right]
-    ix.node[n, OWNERS] = ix.spare[FREE + height]
-    ix.spare[FREE + height] = n
-    return head
-
-
-@bare
-def _leave(ix, g, n):
-    """One owner less; returns the entries that have to be marked anew."""
-    ix.node[n, OWNERS] -= 1
-    if ix.node[n, OWNERS] > 0 or n < 2 * (ix.group.shape[0] - 1):
-        return np.int64(-1)
-    return _remove_node(ix, g, n)
-
-
-@bare
 def place(ix, g, k):
     """Place ``ix.want`` at level ``ix.aim``; 1, or 2 when that is the whole domain, or 0 when there is no room."""
     s = np.int64(ix.group[g])
@@ -177,25 +123,20 @@ def place(ix, g, k):
     a, b = header(g), header(g) + 1
     tallest = ix.spare[TALLEST + g]
     if low > -np.inf and ix.aim[s, 0] <= tallest:
-        if ix.aim[s, 0] == 0:
-            a = _node_at(ix, g, low)
-            if a < 0:
-                ix.aim[s, 0] = 1
-        if ix.aim[s, 0] > 0:
-            a = _before(ix, g, low, np.int64(ix.aim[s, 0]))
-    ix.node[a, OWNERS] += 1  # now: finding the other end must not remove it
+        a = node_at(ix, g, low) if ix.aim[s, 0] == 0 else np.int64(-1)
+        if a < 0:
+            a = _before(ix, g, low, max(1, np.int64(ix.aim[s, 0])))
     if high < np.inf and ix.aim[s, 1] <= tallest:
-        if ix.aim[s, 1] == 0:
-            b = _node_at(ix, g, np.nextafter(high, np.inf))
-            if b < 0:
-                ix.aim[s, 1] = 1
-        if ix.aim[s, 1] > 0:
-            level = np.int64(ix.aim[s, 1])
+        b = node_at(ix, g, np.nextafter(high, np.inf)) if ix.aim[s, 1] == 0 else np.int64(-1)
+        if b < 0:
+            level = max(1, np.int64(ix.aim[s, 1]))
             b = np.int64(ix.to[ix.node[_before(ix, g, high, level), EDGE] + level - 1])
-    ix.node[b, OWNERS] += 1
     ix.ends[k, g, 0], ix.ends[k, g, 1] = a, b
     ix.held[k, s, 0], ix.held[k, s, 1] = ix.key[a], np.nextafter(ix.key[b], -np.inf) if ix.key[b] < np.inf else np.inf
-    ix.level[k, s, 0], ix.level[k, s, 1] = ix.aim[s, 0], ix.aim[s, 1]
+    for end in range(2):
+        ix.level[k, s, end] = ix.aim[s, end]
+        if ix.aim[s, end] == 0 and abs(ix.held[k, s, end] - ix.want[s, end]) > 0.125 * (high - low):
+            ix.spare[ROUGH] += 1
     if a == header(g) and b == header(g) + 1:
         return 2
     return 1 if _mark(ix, g, k) else 0
@@ -203,18 +144,8 @@ def place(ix, g, k):
 
 @bare
 def unplace(ix, g, k):
-    """Take entry ``k`` out; returns a chain of other entries (in ``ix.aside``) for which there was no room any more."""
+    """Take entry ``k`` out."""
     postings.drop(ix.postings, k, g)
-    lost = np.int64(-1)
-    for end in range(2):
-        j = _leave(ix, g, np.int64(ix.ends[k, g, end]))
-        while j >= 0:
-            after = np.int64(ix.aside[j])
-            if not _mark(ix, g, j):
-                ix.aside[j] = lost
-                lost = j
-            j = after
-    return lost
 
 
 @bare
@@ -239,53 +170,48 @@ def top(ix, g):
 
 
 @kernel
+def seed(ix, ids, world):
+    """Make nodes at the ends of clauses ``ids``, while there is nothing to split."""
+    for i in range(ids.shape[0]):
+        for g in range(ix.group.shape[0] - 1):
+            _, low, high = interval(np.int64(ids[i]), np.int64(ix.slot_attribute[ix.group[g]]), world)
+            if np.isfinite(low):
+                node_at(ix, g, low)
+            if np.isfinite(high):
+                node_at(ix, g, np.nextafter(high, np.inf))
+
+
+@kernel
 def check_structure(ix, ids, world):
     """Verify the invariants of the list; (code, clause, slot), 0 when all hold."""
     groups = ix.group.shape[0] - 1
-    rank = np.zeros(ix.key.shape[0], np.int64)
-    owners = np.zeros(ix.key.shape[0], np.int64)
-    for i in range(ids.shape[0]):
-        for g in range(groups):
-            if ix.state[ids[i], g] == 1:
-                owners[ix.ends[ids[i], g, 0]] += 1
-                owners[ix.ends[ids[i], g, 1]] += 1
     for g in range(groups):
-        n, at = header(g), 0
+        n = header(g)
         while n != header(g) + 1:
-            t = np.int64(ix.to[ix.node[n, EDGE]])
-            if n >= 2 * groups and (ix.node[n, OWNERS] != owners[n] or owners[n] == 0):
-                return 15, -1, g
-            for up in range(ix.node[n, HEIGHT] if n >= 2 * groups else ix.spare[TALLEST + g]):
+            for up in range(min(ix.node[n, HEIGHT], ix.spare[TALLEST + g])):
                 if not ix.key[n] < ix.key[ix.to[ix.node[n, EDGE] + up]]:
                     return 16, -1, g
-            at += 1
-            rank[t] = at
-            n = t
+            n = np.int64(ix.to[ix.node[n, EDGE]])
     for i in range(ids.shape[0]):
         k = np.int64(ids[i])
         for g in range(groups):
-            if ix.state[k, g] != 1:
+            if ix.postings.first[k, g] < 0:
                 continue
-            first, last = rank[ix.ends[k, g, 0]], rank[ix.ends[k, g, 1]]
-            length = 0
+            markers = 0
             m = ix.postings.first[k, g]
             while m >= 0:
-                edge = ix.postings.marker[m, LIST]
-                length += 1
+                markers += 1
                 m = ix.postings.marker[m, postings.AFTER]
-                if edge >= ix.spare[EDGES]:
-                    return 17, k, g
-            # The edges from node to node, at most one of each: together they must be as long as the range.
-            n, covered = np.int64(ix.ends[k, g, 0]), 0
-            while rank[n] < last and length >= 0:
-                best = np.int64(-1)
+            n, last = np.int64(ix.ends[k, g, 0]), np.int64(ix.ends[k, g, 1])
+            while n != last:
+                t = np.int64(-1)
                 for up in range(ix.node[n, HEIGHT]):
                     if postings.has(ix.postings, np.int64(ix.node[n, EDGE] + up), k, g):
-                        best = np.int64(ix.to[ix.node[n, EDGE] + up])
-                        covered += 1
-                if best < 0:
+                        t = np.int64(ix.to[ix.node[n, EDGE] + up])
+                        markers -= 1
+                if t < 0 or markers < 0:
                     return 17, k, g
-                n = best
-            if rank[n] != last or covered != length or first > last:
+                n = t
+            if markers != 0:
                 return 17, k, g
     return 0, -1, -1

@@ -126,10 +126,6 @@ def _top(ix, g):
     """``top`` of the structure."""
 
 
-def _next_lost(ix, k):
-    """The entry behind ``k`` in the chain that ``unplace`` of the structure gave out."""
-
-
 @overload(_place, jit_options=BARE)
 def _place_of(ix, g, k):
     return _structure(ix).place.py_func
@@ -148,13 +144,6 @@ def _collect_of(ix, g, m, world):
 @overload(_top, jit_options=BARE)
 def _top_of(ix, g):
     return _structure(ix).top.py_func
-
-
-@overload(_next_lost, jit_options=BARE)
-def _next_lost_of(ix, k):
-    if "aside" in ix.record.FIELDS:
-        return lambda ix, k: np.int64(ix.aside[k])
-    return lambda ix, k: np.int64(-1)
 
 
 # -- one entry -------------------------------------------------------------------------------------------------
@@ -197,11 +186,7 @@ def _give_up(ix, k, g):
 def _take(ix, k, g):
     """Take an entry out of a group."""
     if ix.state[k, g] == PLACED:
-        lost = _unplace(ix, g, k)
-        while lost >= 0:
-            ix.count[SHORT] += 1
-            _give_up(ix, lost, g)
-            lost = _next_lost(ix, lost)
+        _unplace(ix, g, k)
     else:
         _set_always(ix, k, g, False)
     ix.state[k, g] = OUT
