@@ -44,6 +44,7 @@ STRATEGIES = {
 }
 NODES = 8_192  # of a skip list, per attribute: finer than that the postfilter is cheaper
 SPARE = 1.5  # room for markers, nodes and lists beyond what a build needs
+SURVEYED = 256  # clauses with which the levels are tried after a build
 WEIGHTS = (60.0, 2_000.0)
 """Cycles of a test and of a move, until they have been measured."""
 
@@ -58,6 +59,8 @@ class FamilyIndex:
     record: ClassVar[type[Record]]
     structure: ClassVar[Any]
     marks: ClassVar[int]  # the most markers of an entry in a group
+    factor: ClassVar[int] = 12
+    """Markers per entry and slot, to begin with."""
 
     def __init__(
         self,
@@ -69,7 +72,7 @@ class FamilyIndex:
         self._strategy, self._policy = STRATEGIES[strategy], policy or read_policy("cost")
         self._indexed, self._scope = indexed, scope or {}
         self._built = self._shut = self._routed = 0
-        self._factor = 12  # markers per entry and slot
+        self._factor = self.factor
         self.bundle = self._empty(1, np.zeros(1, np.int32), np.ones(1), 1, 16)
 
     # -- allocation --------------------------------------------------------------------------------------------
@@ -163,6 +166,8 @@ class FamilyIndex:
             if not self.bundle.count[kernel.SHORT]:
                 break
             self._factor *= 2
+        if self._policy.name == "cost":
+            kernel.survey(self.bundle, ids[:: max(1, len(ids) // SURVEYED)], world)
         self.bundle.count[PROBES : kernel.SHORT] = counts[PROBES : kernel.SHORT]
         self._shut = int(self.bundle.count[kernel.SHUT])
         self._built = len(ids)

@@ -44,6 +44,8 @@ BROKEN = {
     16: "keys are out of order",
     17: "the markers of an entry do not make up the range it holds",
     18: "a list and the markers of an entry disagree",
+    19: "the range of a node lacks part of what is in it, or has more",
+    20: "a node and its children or its depth disagree",
 }
 
 

@@ -262,3 +262,47 @@ class HashTable(Record):
         "slots": (np.int32, 1),  # open addressing: bucket, -1 for none
         "spare": (np.int64, 1),  # buckets in use
     }
+
+
+class BTree(Record):
+    """B+-trees with node buffers; see :mod:`tamis.kernels.btree`. Leaves are the first nodes, inner nodes follow."""
+
+    FIELDS: ClassVar = {
+        **FAMILY,
+        "node": (np.int32, 2),  # [node, 2]: entries or children, parent; a node is also the number of a list
+        "span": (np.float64, 2),  # [node, 3]: the least lower and the largest upper end, and that of its buffer
+        "low": (np.float64, 2),  # [leaf, LEAF]: the intervals of the entries
+        "high": (np.float64, 2),
+        "entry": (np.int32, 2),  # [leaf, LEAF]
+        "key": (np.float64, 3),  # [inner, 2, FAN]: the least key of each child, its ends
+        "key_entry": (np.int32, 2),  # [inner, FAN]: and its number
+        "child": (np.int32, 2),  # [inner, FAN]
+        "cap": (np.float64, 2),  # [inner, FAN]: the largest upper end below each child
+        "home": (np.int32, 2),  # [entry, group]: the leaf it is in, -1 for none
+        "tree": (np.int32, 2),  # [group, 2]: root and height
+        "path": (np.int32, 1),  # nodes that are still to be visited
+        "spare": (np.int64, 1),  # nodes in use and free ones
+    }
+
+
+class RTree(Record):
+    """An R-tree with node buffers over all slots; see :mod:`tamis.kernels.rtree`."""
+
+    FIELDS: ClassVar = {
+        **FAMILY,
+        "node": (np.int32, 2),  # [node, 3]: entries or children, parent, height; a node is also the number of a list
+        "hull": (np.float64, 3),  # [node, slot, 2]: its box
+        "load": (np.float64, 3),  # [node, slot, 2]: the box of what its buffer holds
+        "box": (np.float64, 3),  # [node, 2 * slot + end, FAN]: the boxes of its children or entries
+        "child": (np.int32, 2),  # [node, FAN]: and their numbers
+        "home": (np.int32, 2),  # [entry, group]: the leaf it is in, -1 for none
+        "tree": (np.int32, 2),  # [group, 2]: root and height
+        "unit": (np.float64, 2),  # [slot, 3]: the part of the domain where sizes are measured, and 1 / its length
+        "at": (np.float64, 2),  # [slot, 2]: the message, as a box
+        "meets": (np.uint8, 1),  # [FAN]: the children that it meets
+        "order": (np.int32, 2),  # [2, FAN]: of a split: children in order, now and for the best cut so far
+        "middle": (np.float64, 1),  # [FAN]
+        "part": (np.float64, 3),  # [2 * FAN, slot, 2]: hulls of the first children, of the last ones
+        "path": (np.int32, 1),  # nodes that are still to be visited
+        "spare": (np.int64, 1),  # nodes in use and free ones
+    }

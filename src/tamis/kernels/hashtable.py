@@ -115,6 +115,8 @@ def check_structure(ix, ids, world):
             if ix.state[k, g] != 1:
                 continue
             s = np.int64(ix.group[g])
+            if ix.postings.first[k, g] < 0:
+                return 18, k, g
             for end in range(2):
                 b = _find(ix, g, _cell(ix, s, ix.held[k, s, end]), False)
                 if ix.cell[s] == 0.0 and (b < 0 or not postings.has(ix.postings, b, k, g)):

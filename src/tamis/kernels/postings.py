@@ -87,6 +87,19 @@ def add(ps, i, k, g):
 
 
 @bare
+def _close_gap(ps, i, m, g):
+    """Marker ``m`` leaves list ``i``: the last one takes its place."""
+    lists = ps.list
+    lists[i, FILL] -= 1
+    last = np.int64(lists[i, AT] + lists[i, FILL])
+    if last != m:
+        _move(ps, last, m, g)
+    if lists[i, FILL] == 0:
+        _give_back(ps, np.int64(lists[i, AT]), np.int64(lists[i, ROOM]))
+        lists[i, AT], lists[i, ROOM] = 0, -1
+
+
+@bare
 def drop(ps, k, g):
     """Take entry ``k`` out of all lists of group ``g``."""
     lists, marker, marks = ps.list, ps.marker, ps.marks
@@ -103,15 +116,21 @@ def drop(ps, k, g):
         owner = np.int64(marker[last, ENTRY]) * marks.shape[1] + g
         prefetch(marks, owner * marks.shape[2] + 2 * np.int64(marker[last, WHICH]) + 1)
     for j in range(n):
-        i, m = np.int64(marks[k, g, 2 * j]), np.int64(marks[k, g, 2 * j + 1])
-        lists[i, FILL] -= 1
-        last = np.int64(lists[i, AT] + lists[i, FILL])
-        if last != m:
-            _move(ps, last, m, g)
-        if lists[i, FILL] == 0:
-            _give_back(ps, np.int64(lists[i, AT]), np.int64(lists[i, ROOM]))
-            lists[i, AT], lists[i, ROOM] = 0, -1
+        _close_gap(ps, np.int64(marks[k, g, 2 * j]), np.int64(marks[k, g, 2 * j + 1]), g)
     ps.used[k, g] = 0
+
+
+@bare
+def drop_one(ps, k, g, j):
+    """Take entry ``k`` out of the list of its marker ``j``; its last marker becomes marker ``j``."""
+    marks = ps.marks
+    i, m = np.int64(marks[k, g, 2 * j]), np.int64(marks[k, g, 2 * j + 1])
+    _close_gap(ps, i, m, g)
+    last = np.int64(ps.used[k, g]) - 1
+    ps.used[k, g] = last
+    if j != last:
+        marks[k, g, 2 * j], marks[k, g, 2 * j + 1] = marks[k, g, 2 * last], marks[k, g, 2 * last + 1]
+        ps.marker[marks[k, g, 2 * j + 1], WHICH] = j
 
 
 @bare

@@ -28,7 +28,9 @@ import math
 import numpy as np
 from numba.extending import overload
 
+from . import btree as _btree
 from . import hashtable as _hashtable
+from . import rtree as _rtree
 from . import skiplist as _skiplist
 from .bundles import (
     ATTRIBUTE,
@@ -69,10 +71,12 @@ from .bundles import (
     TEMPLATE,
     TRAITS,
     UPDATES,
+    BTree,
     HashTable,
+    RTree,
     SkipList,
 )
-from .cells import BY_SLOT, moves, narrow, pin, routed
+from .cells import BY_SLOT, depends, moves, narrow, pin, routed
 from .jit import BARE, bare, inlined, kernel
 from .merge import ONE64, begin, clear, is_empty, take_out
 from .postfilter import bound, constant, holds, interval, satisfiable
@@ -87,10 +91,11 @@ STRATEGY, POLICY, PARAMETER, IN_VAIN, CREDIT, TEST_COST, MOVE_COST, MESSAGES = r
 RULES = 8
 # Columns of Family.seen: updates of values that move a slot's ranges, and the sum of their squared steps, both fading;
 # the share of entries that a message passes; the least and the largest value in messages; the best level; then, per
-# level, how far beyond its interval a range reaches on each side.
+# level, how far beyond its interval a range reaches on each side; then what each level costs.
 MOVED, STEPS, PASSING, LEAST, LARGEST, BEST, REACH = range(7)
 LEVELS = 16
-SEEN = REACH + LEVELS
+COSTS = REACH + LEVELS
+SEEN = COSTS + LEVELS
 # Entries of count behind the common ones: changes of an index, entries for which there was no room, entries shut.
 DEESCALATIONS, INDEX_UPDATES, SHORT, SHUT = range(COMMON_COUNTS, COMMON_COUNTS + 4)
 COUNTS = COMMON_COUNTS + 4
@@ -102,7 +107,7 @@ AHEAD = 8
 
 
 def _structure(bundle):
-    return {SkipList: _skiplist, HashTable: _hashtable}[bundle.record]
+    return {SkipList: _skiplist, HashTable: _hashtable, BTree: _btree, RTree: _rtree}[bundle.record]
 
 
 def _place(ix, g, k):
@@ -181,6 +186,7 @@ def _give_up(ix, k, g):
     """Return entry ``k`` for every message from now on."""
     _set_always(ix, k, g, True)
     ix.state[k, g] = EVERYWHERE
+    ix.certain[k] = 0
     for s in range(ix.group[g], ix.group[g + 1]):
         ix.held[k, s, 0], ix.held[k, s, 1] = -np.inf, np.inf
 
@@ -279,7 +285,7 @@ def _is_certain(ix, k, world):
             if ix.held[k, s, 0] != low or ix.held[k, s, 1] != high:
                 return False
             # What is returned always is returned for messages without the attribute, too.
-            if sides != 0 and ix.state[k, g] != PLACED:
+            if sides != 0 and (ix.state[k, g] != PLACED or (low == -np.inf and high == np.inf)):
                 return False
     return True
 
@@ -303,10 +309,7 @@ def enter(ix, k, world):
             ix.aim[s, 0], ix.aim[s, 1] = 0, 0
         _put(ix, k, g)
     ix.certain[k] = _is_certain(ix, k, world)
-    if c >= 0:
-        for a in range(world.contexts.value.shape[1]):
-            low, high = _slack(ix, k, a, world)
-            narrow(world.contexts, c, a, low, high)
+    _tell(ix, k, world)
 
 
 @bare
@@ -362,12 +365,30 @@ def _slack(ix, k, a, world):
     return low, high
 
 
+@bare
+def _tell(ix, k, world):
+    """What entry ``k`` holds may have become smaller: so does what its context may do without a word."""
+    c = np.int64(world.clauses.meta[k, CONTEXT])
+    if c >= 0:
+        for a in range(world.contexts.value.shape[1]):
+            if depends(world.templates.row, world.clauses.meta[k, TEMPLATE], a):
+                low, high = _slack(ix, k, a, world)
+                narrow(world.contexts, c, a, low, high)
+
+
+@bare
+def _reconsider(ix, k, world):
+    """Clause ``k`` was placed anew: an interval may have become empty, or unbounded, or found no room."""
+    if ix.rule[STRATEGY] == EAGER:
+        ix.certain[k] = _is_certain(ix, k, world)
+
+
 # -- updates ---------------------------------------------------------------------------------------------------
 
 
 @bare
 def _revise(ix, k, g, world):
-    """The interval of clause ``k`` on a group may have moved: do what the strategy says."""
+    """The interval of clause ``k`` on a group may have moved: do what the strategy says. Whether it was placed anew."""
     _read(ix, k, g, world)
     strategy = ix.rule[STRATEGY]
     first, last = np.int64(ix.group[g]), np.int64(ix.group[g + 1])
@@ -376,9 +397,10 @@ def _revise(ix, k, g, world):
         for s in range(first, last):
             same = same and ix.held[k, s, 0] == ix.want[s, 0] and ix.held[k, s, 1] == ix.want[s, 1]
         if same:
-            return
+            _reconsider(ix, k, world)
+            return False
     elif _is_inside(ix, k, g):
-        return
+        return False
     for s in range(first, last):
         for end in range(2):
             ix.aim[s, end] = 0
@@ -394,6 +416,8 @@ def _revise(ix, k, g, world):
     if strategy == AGILE:
         ix.count[ESCALATIONS] += 1
     _move(ix, k, g)
+    _reconsider(ix, k, world)
+    return True
 
 
 @bare
@@ -414,12 +438,15 @@ def escalate(ix, k, a, v, world):
             ix.count[SHUT] -= 1
             enter(ix, k, world)
             return _slack(ix, k, a, world)
+    moved = False
     for p in range(row[r, FIRST_PREDICATE], row[r, FIRST_PREDICATE] + row[r, PREDICATES]):
         s = np.int64(ix.attribute_slot[pred[p, ATTRIBUTE]])
         if s >= 0 and (pred[p, TRAITS] & COMPLEX or moves(pred, p, a)):
             for g in range(ix.group.shape[0] - 1):
                 if ix.group[g] <= s and s < ix.group[g + 1]:
-                    _revise(ix, k, g, world)
+                    moved = _revise(ix, k, g, world) or moved
+    if moved and ix.rule[STRATEGY] != EAGER:
+        _tell(ix, k, world)  # other values move the same ends, or other ends of the same group
     return _slack(ix, k, a, world)
 
 
@@ -470,20 +497,20 @@ def deescalate(ix, chunk, world):
 
 @bare
 def _review(ix):
-    """The level at which an entry of each slot costs least per message, by what has been measured lately."""
+    """The level at which an entry of each group costs least per message, by what has been measured lately."""
     entries = max(1, ix.count[LISTENERS])
     messages = max(1.0, ix.rule[MESSAGES])
     for g in range(ix.group.shape[0] - 1):
         top = min(LEVELS - 1, _top(ix, g))
-        others = 1.0
-        for h in range(ix.group.shape[0] - 1):
-            for s in range(ix.group[h], ix.group[h + 1]):
-                others *= ix.seen[s, PASSING] if h != g else 1.0
-        for s in range(ix.group[g], ix.group[g + 1]):
+        first, last = np.int64(ix.group[g]), np.int64(ix.group[g + 1])
+        for s in range(first, last):
+            others = 1.0
+            for t in range(ix.slot_attribute.shape[0]):
+                others *= ix.seen[t, PASSING] if t != s else 1.0
             domain = max(1e-300, ix.seen[s, LARGEST] - ix.seen[s, LEAST])
             rate = ix.seen[s, MOVED] / messages / entries
             step2 = ix.seen[s, STEPS] / max(1.0, ix.seen[s, MOVED])
-            best, least, reach = 0, np.inf, 0.0
+            reach = 0.0
             for j in range(top + 1):
                 if j == top:
                     reach = np.inf
@@ -493,11 +520,14 @@ def _review(ix):
                 leaves = 1.0 / (1.0 + reach * reach / step2) if step2 > 0.0 else 0.0
                 vain = min(1.0, 2.0 * reach / domain) * others
                 cost = rate * leaves * ix.rule[MOVE_COST] + vain * ix.rule[TEST_COST]
-                if cost < least:
-                    best, least = j, cost
-            ix.seen[s, BEST] = best
+                ix.seen[first, COSTS + j] = cost if s == first else ix.seen[first, COSTS + j] + cost
             ix.seen[s, MOVED] *= 0.5
             ix.seen[s, STEPS] *= 0.5
+        best = 0
+        for j in range(top + 1):
+            best = j if ix.seen[first, COSTS + j] < ix.seen[first, COSTS + best] else best
+        for s in range(first, last):
+            ix.seen[s, BEST] = best
     ix.rule[MESSAGES] = ix.rule[MESSAGES] * 0.5
 
 
@@ -541,16 +571,6 @@ def _lower(ix, k, s, end, world):
 
 
 @bare
-def _tell(ix, k, world):
-    """What entry ``k`` holds has become smaller: so does what its context may do without a word."""
-    c = np.int64(world.clauses.meta[k, CONTEXT])
-    if c >= 0:
-        for a in range(world.contexts.value.shape[1]):
-            low, high = _slack(ix, k, a, world)
-            narrow(world.contexts, c, a, low, high)
-
-
-@bare
 def tighten(ix, ids, world):
     """Place all clauses exactly."""
     for i in range(ids.shape[0]):
@@ -565,6 +585,25 @@ def tighten(ix, ids, world):
             _put(ix, k, g)
         ix.certain[k] = _is_certain(ix, k, world)
         _tell(ix, k, world)
+
+
+@bare
+def survey(ix, ids, world):
+    """Try all levels with some clauses: how far their ranges reach."""
+    for i in range(ids.shape[0]):
+        k = np.int64(ids[i])
+        if world.clauses.meta[k, FLAGS] & CLOSED:
+            continue
+        for g in range(ix.group.shape[0] - 1):
+            _read(ix, k, g, world)
+            highest = min(LEVELS, _top(ix, g))
+            for j in range(1, highest + 1):
+                for s in range(ix.group[g], ix.group[g + 1]):
+                    ix.aim[s, 0] = ix.aim[s, 1] = j if j < highest else 0
+                _take(ix, k, g)
+                _put(ix, k, g)
+                if ix.state[k, g] == PLACED:
+                    _learn_reach(ix, k, g)
 
 
 # -- messages --------------------------------------------------------------------------------------------------
@@ -712,6 +751,8 @@ def check(ix, ids, world):
         for g in range(groups):
             listed = ix.everywhere[g, k >> 6] >> np.uint64(k & 63) & ONE64 != 0
             if closed != (ix.state[k, g] == OUT) or listed != (ix.state[k, g] == EVERYWHERE):
+                return 4, k, g
+            if ix.postings.used[k, g] > 0 and (listed or closed):
                 return 4, k, g
             if closed or listed or not satisfiable(k, world):
                 continue
