@@ -41,6 +41,7 @@ STRATEGIES = {
     "partial": kernel.PARTIAL,
     "gbu": kernel.GBU,
     "agile": kernel.AGILE,
+    "noindex": kernel.NOINDEX,
 }
 NODES = 8_192  # of a skip list, per attribute: finer than that the postfilter is cheaper
 SPARE = 1.5  # room for markers, nodes and lists beyond what a build needs
@@ -166,7 +167,7 @@ class FamilyIndex:
             if not self.bundle.count[kernel.SHORT]:
                 break
             self._factor *= 2
-        if self._policy.name == "cost":
+        if self._strategy == kernel.AGILE and self._policy.name == "cost":
             kernel.survey(self.bundle, ids[:: max(1, len(ids) // SURVEYED)], world)
         self.bundle.count[PROBES : kernel.SHORT] = counts[PROBES : kernel.SHORT]
         self._shut = int(self.bundle.count[kernel.SHUT])

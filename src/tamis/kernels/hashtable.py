@@ -54,7 +54,8 @@ def place(ix, g, k):
     """Place ``ix.want`` at level ``ix.aim``; 1, or 2 when that is the whole domain, or 0 when there is no room."""
     s = np.int64(ix.group[g])
     low, high = ix.want[s, 0], ix.want[s, 1]
-    if ix.aim[s, 0] > 0 or ix.aim[s, 1] > 0 or low > high:
+    if ix.aim[s, 0] > 0 or ix.aim[s, 1] > 0:
+        ix.aim[s, 0] = ix.aim[s, 1] = 1
         return 2
     point = ix.cell[s] == 0.0
     if point and low != high:
