@@ -77,9 +77,11 @@ class Race:
 
     def catch_up(self) -> None:
         """Bring the contexts of filters that do not adapt, and so did not warm up, to where the others are."""
-        for name in self.filters.keys() - set(self.warming):
-            self.filters[name].process(self.workload.now())
-            self._before[name] = self.filters[name].stats
+        log = self.workload.now()
+        if log is not None:
+            for name in self.filters.keys() - set(self.warming):
+                self.filters[name].process(log)
+                self._before[name] = self.filters[name].stats
 
     def play(self, messages: int, updates: float, only: Sequence[str] = ()) -> dict[str, Lap]:
         """The next log through every filter in turn, or through some of them."""
