@@ -337,10 +337,10 @@ def place(ix, g, k):
             n = np.int64(ix.node[n, PARENT])
     if level == 0 or (level < was and was <= ix.node[n, HEIGHT_OF]):
         n, level = leaf, np.int64(0)
-        if ix.node[n, CHILDREN] == FAN:
+        while ix.node[n, CHILDREN] == FAN:
             if not _make_room(ix, g, n):
                 return 0
-            n = _leaf_for(ix, g)
+            n = _leaf_for(ix, g)  # boxes have changed: it may be yet another one
         for s in range(slots):
             ix.held[k, s, 0], ix.held[k, s, 1] = ix.want[s, 0], ix.want[s, 1]
         i = np.int64(ix.node[n, CHILDREN])
