@@ -25,7 +25,7 @@ from __future__ import annotations
 import numpy as np
 
 from . import postings
-from .buffers import CHILDREN, PARENT, buffered, give_back, is_hollow, level_of, move_over, set_level, take_node
+from .buffers import CHILDREN, PARENT, buffered, give_back, is_hollow, levels, move_over, set_level, take_node
 from .jit import bare, kernel
 from .merge import add_one, gather
 from .postings import FILL
@@ -267,12 +267,17 @@ def place(ix, g, k):
     """Place ``ix.want`` at level ``ix.aim``; 1, or 2 when that is the whole domain, or 0 when there is no room."""
     s = np.int64(ix.group[g])
     low, high = ix.want[s, 0], ix.want[s, 1]
-    level = level_of(ix, g, k)
+    level, was = levels(ix, g, k)
     ix.home[k, g] = -1
     if level > ix.tree[g, HEIGHT]:
         return 2
-    n = _leaf_for(ix, g, low, high, k)
-    if level == 0:
+    leaf = _leaf_for(ix, g, low, high, k)
+    n, up = leaf, np.int64(1)
+    while level > 0 and ix.node[n, PARENT] >= 0 and (up < level or ix.span[n, CAP] < high):
+        n = np.int64(ix.node[n, PARENT])
+        up += 1
+    if level == 0 or (level < was and was <= up):
+        n, level = leaf, np.int64(0)
         if ix.node[n, CHILDREN] == LEAF:
             if not _make_room(ix, g, n):
                 return 0
@@ -284,10 +289,6 @@ def place(ix, g, k):
         _raise_caps(ix, n, high)
         ix.held[k, s, 0], ix.held[k, s, 1] = low, high
     else:
-        up = 1
-        while ix.node[n, PARENT] >= 0 and (up < level or ix.span[n, CAP] < high):
-            n = np.int64(ix.node[n, PARENT])
-            up += 1
         level = up
         cap = max(high, ix.span[n, CAP])
         if ix.span[n, FROM] == -np.inf and cap == np.inf:

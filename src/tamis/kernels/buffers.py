@@ -2,7 +2,9 @@
 
 The buffer of a node is the list (see :mod:`tamis.kernels.postings`) of the same number. An entry is *exact* in a leaf,
 at level 0, or *escalated* in the buffer of a node: at level 1 of its leaf, at level j of the node j - 1 steps above the
-leaf, and above the root it needs no tree. A probe that visits a node returns all of its buffer.
+leaf, and above the root it needs no tree. A probe that visits a node returns all of its buffer. A node that does not
+cover an entry cannot take it: to escalate it then goes on to the lowest ancestor that does, and when there is none
+below where it was, to deescalate it goes into a leaf.
 """
 
 from __future__ import annotations
@@ -18,8 +20,8 @@ CHILDREN, PARENT = range(2)
 
 
 @bare
-def level_of(ix, g, k):
-    """The one level that ``ix.aim`` means for all ends of a group: in a tree they rise and fall together.
+def levels(ix, g, k):
+    """The one level that ``ix.aim`` means for all ends of a group, which rise and fall together, and the one before.
 
     Who wants an end higher than the entry was is escalating it, who wants an end lower deescalates it.
     """
@@ -28,7 +30,7 @@ def level_of(ix, g, k):
         for end in range(2):
             low, high = min(low, np.int64(ix.aim[s, end])), max(high, np.int64(ix.aim[s, end]))
             was = max(was, np.int64(ix.level[k, s, end]))
-    return high if high > was else low
+    return high if high > was else low, was
 
 
 @bare

@@ -27,7 +27,7 @@ from __future__ import annotations
 import numpy as np
 
 from . import postings
-from .buffers import CHILDREN, PARENT, buffered, give_back, is_hollow, level_of, move_over, set_level, take_node
+from .buffers import CHILDREN, PARENT, buffered, give_back, is_hollow, levels, move_over, set_level, take_node
 from .jit import bare, kernel
 from .merge import add_one, gather
 from .postings import FILL
@@ -322,17 +322,25 @@ def _make_room(ix, g, n):
 @bare
 def place(ix, g, k):
     """Place ``ix.want`` at level ``ix.aim``; 1, or 2 when that is the whole domain, or 0 when there is no room."""
-    level = level_of(ix, g, k)
+    level, was = levels(ix, g, k)
     ix.home[k, g] = -1
     if level > ix.tree[g, HEIGHT]:
         return 2
-    n = _leaf_for(ix, g)
     slots = ix.want.shape[0]
-    if level == 0:
-        if ix.node[n, CHILDREN] == FAN:
+    n = leaf = _leaf_for(ix, g)
+    covered = level == 0
+    while not covered and ix.node[n, PARENT] >= 0:
+        covered = ix.node[n, HEIGHT_OF] >= level
+        for s in range(slots):
+            covered = covered and ix.hull[n, s, 0] <= ix.want[s, 0] and ix.want[s, 1] <= ix.hull[n, s, 1]
+        if not covered:
+            n = np.int64(ix.node[n, PARENT])
+    if level == 0 or (level < was and was <= ix.node[n, HEIGHT_OF]):
+        n, level = leaf, np.int64(0)
+        while ix.node[n, CHILDREN] == FAN:
             if not _make_room(ix, g, n):
                 return 0
-            n = _leaf_for(ix, g)
+            n = _leaf_for(ix, g)  # boxes have changed: it may be yet another one
         for s in range(slots):
             ix.held[k, s, 0], ix.held[k, s, 1] = ix.want[s, 0], ix.want[s, 1]
         i = np.int64(ix.node[n, CHILDREN])
@@ -340,14 +348,6 @@ def place(ix, g, k):
         ix.node[n, CHILDREN] = i + 1
         ix.home[k, g] = n
     else:
-        covered = False
-        while ix.node[n, PARENT] >= 0:
-            covered = True
-            for s in range(slots):
-                covered = covered and ix.hull[n, s, 0] <= ix.want[s, 0] and ix.want[s, 1] <= ix.hull[n, s, 1]
-            if covered and ix.node[n, HEIGHT_OF] >= level:
-                break
-            n = np.int64(ix.node[n, PARENT])
         level = np.int64(ix.node[n, HEIGHT_OF])
         whole = True
         for s in range(slots):
