@@ -1,4 +1,4 @@
-"""Every index x strategy x policy that a filter can be made of: what the contract tests and the long runs go through."""
+"""Every index x strategy x policy that a filter can be made of: what contract tests and long runs go through."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ POLICIES = ("always", "fixed(3)", "auto(10)")
 STRATEGIES: dict[str, Callable[..., Any]] = {
     f"{strategy} {index}": partial(Filter, strategy=strategy, index=index)
     for index in FAMILY
-    for strategy in ("agile", "eager", "gbu")
+    for strategy in ("agile", "eager", "gbu", *(["noindex"] if index == "skiplist" else []))
 } | {f"partial {index}": partial(Filter, strategy="partial", index=index, scope=SCOPE) for index in FAMILY}
 """Every structure of the family under every strategy."""
 

@@ -66,11 +66,12 @@ class Filter:
     (['w-A'], True)
 
     ``strategy`` is what an update does to an index: ``agile`` adapts, ``eager`` keeps it exact, ``gbu`` moves locally,
-    ``partial`` indexes what lies in a ``scope``, such as ``{"quantity": (0, 50)}``, and ``noindex`` has none. ``index``
-    is the structure (``auto`` chooses), ``indexed`` how many attributes it covers, the most selective first, or which
-    (``blocks`` always covers all), ``policy`` when ``agile`` makes it more exact again: ``cost``, ``always``,
-    ``fixed(FP)`` or ``auto(C)``. ``threads`` is the number of cores a log is spread over, ``schema`` declares kinds of
-    names, such as ``{"price": "number", "ctx.portfolio": "list of text"}``.
+    ``partial`` indexes what lies in a ``scope``, such as ``{"quantity": (0, 50)}``, and ``noindex`` has none: it is a
+    vectorised scan, or, where another ``index`` than ``blocks`` is asked for, paper 000's, which gives every profile to
+    the postfilter. ``index`` is the structure (``auto`` chooses), ``indexed`` how many attributes it covers, the most
+    selective first, or which (``blocks`` always covers all), ``policy`` when ``agile`` makes it more exact again:
+    ``cost``, ``always``, ``fixed(FP)`` or ``auto(C)``. ``threads`` is the number of cores a log is spread over,
+    ``schema`` declares kinds of names, such as ``{"price": "number", "ctx.portfolio": "list of text"}``.
     """
 
     def __init__(
@@ -117,10 +118,8 @@ class Filter:
         self._pool: ThreadPoolExecutor | None = None
 
     def _new_index(self) -> Index:
-        if self.strategy == "noindex":
-            return NoIndex()
         if self.index == "blocks":
-            return BlocksIndex(self._policy)
+            return NoIndex() if self.strategy == "noindex" else BlocksIndex(self._policy)
         column = self._compiler.attributes
         indexed = self.indexed if isinstance(self.indexed, int) else [column[name] for name in self.indexed]
         scope = {column[name]: ends for name, ends in self.scope.items()}

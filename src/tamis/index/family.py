@@ -41,9 +41,11 @@ STRATEGIES = {
     "partial": kernel.PARTIAL,
     "gbu": kernel.GBU,
     "agile": kernel.AGILE,
+    "noindex": kernel.NOINDEX,
 }
-NODES = 16_384  # of a skip list, per attribute
+NODES = 8_192  # of a skip list, per attribute: finer than that the postfilter is cheaper
 SPARE = 1.5  # room for markers, nodes and lists beyond what a build needs
+SURVEYED = 256  # clauses with which the levels are tried after a build
 WEIGHTS = (60.0, 2_000.0)
 """Cycles of a test and of a move, until they have been measured."""
 
@@ -57,6 +59,7 @@ class FamilyIndex:
     name: ClassVar[str]
     record: ClassVar[type[Record]]
     structure: ClassVar[Any]
+    marks: ClassVar[int]  # the most markers of an entry in a group
     factor: ClassVar[int] = 12
     """Markers per entry and slot, to begin with."""
 
@@ -99,9 +102,10 @@ class FamilyIndex:
         lists = own.pop("#lists")
         family = {
             "postings": Postings(
-                marker=zeros((markers, 4), np.int32),
+                marker=zeros((markers, 2), np.int32),
                 list=np.tile(np.array([0, -1, 0], np.int32), (lists, 1)),
-                first=np.full((room, len(groups) - 1), -1, np.int32),
+                marks=zeros((room, len(groups) - 1, 2 * self.marks), np.int32),
+                used=zeros((room, len(groups) - 1), np.uint8),
                 stock=stock,
             ),
             "held": zeros((room, n, 2)),
@@ -163,6 +167,8 @@ class FamilyIndex:
             if not self.bundle.count[kernel.SHORT]:
                 break
             self._factor *= 2
+        if self._strategy == kernel.AGILE and self._policy.name == "cost":
+            kernel.survey(self.bundle, ids[:: max(1, len(ids) // SURVEYED)], world)
         self.bundle.count[PROBES : kernel.SHORT] = counts[PROBES : kernel.SHORT]
         self._shut = int(self.bundle.count[kernel.SHUT])
         self._built = len(ids)
@@ -207,8 +213,7 @@ class FamilyIndex:
     def check(self, ids: Ids, world: World) -> None:
         code, clause, slot = kernel.check(self.bundle, ids, world)
         if not code:
-            groups = len(self.bundle.group) - 1
-            wrong = postings.check(self.bundle.postings, len(self.bundle.postings.list), groups)
+            wrong = postings.check(self.bundle.postings)
             code, clause, slot = (18, -1, wrong - 1) if wrong else (0, -1, -1)
         if not code:
             code, clause, slot = self.structure.check_structure(self.bundle, ids, world)
@@ -258,6 +263,7 @@ class SkipListIndex(FamilyIndex):
     name: ClassVar[str] = "skiplist"
     record: ClassVar[type[Record]] = SkipList
     structure: ClassVar[Any] = skiplist
+    marks: ClassVar[int] = 32
 
     def _structure_arrays(
         self, room: int, slots: NDArray[np.int32], groups: NDArray[np.int32], markers: int
@@ -298,6 +304,7 @@ class HashIndex(FamilyIndex):
     name: ClassVar[str] = "hash"
     record: ClassVar[type[Record]] = HashTable
     structure: ClassVar[Any] = hashtable
+    marks: ClassVar[int] = hashtable.MOST
 
     def _structure_arrays(
         self, room: int, slots: NDArray[np.int32], groups: NDArray[np.int32], markers: int

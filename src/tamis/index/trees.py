@@ -26,6 +26,7 @@ class BTreeIndex(FamilyIndex):
     name: ClassVar[str] = "btree"
     record: ClassVar[type[Record]] = BTree
     structure: ClassVar[Any] = btree
+    marks: ClassVar[int] = 2  # one, and another while it moves
     factor: ClassVar[int] = 4
 
     def _structure_arrays(
@@ -67,6 +68,7 @@ class RTreeIndex(FamilyIndex):
     name: ClassVar[str] = "rtree"
     record: ClassVar[type[Record]] = RTree
     structure: ClassVar[Any] = rtree
+    marks: ClassVar[int] = 2
     factor: ClassVar[int] = 4
 
     def _groups(self, slots: int) -> NDArray[np.int32]:

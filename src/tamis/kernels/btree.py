@@ -28,7 +28,7 @@ from . import postings
 from .buffers import CHILDREN, PARENT, buffered, give_back, is_hollow, levels, move_over, set_level, take_node
 from .jit import bare, kernel
 from .merge import LOW6, SIX, gather
-from .postings import FILL, LIST
+from .postings import FILL
 
 LEAF, FAN = 32, 16  # entries of a leaf; children of an inner node
 MAX_HEIGHT = 16
@@ -349,6 +349,12 @@ def _prune(ix, g, n):
 
 
 @bare
+def extend(ix, g, k):
+    """False: an entry that leaves its node has to be placed anew."""
+    return False
+
+
+@bare
 def unplace(ix, g, k):
     """Take entry ``k`` out."""
     n = np.int64(ix.home[k, g])
@@ -364,8 +370,8 @@ def unplace(ix, g, k):
             _lower_caps(ix, n)
         if last == 0:
             _prune(ix, g, n)
-    elif ix.postings.first[k, g] >= 0:
-        n = np.int64(ix.postings.marker[ix.postings.first[k, g], LIST])
+    elif ix.postings.used[k, g] > 0:
+        n = np.int64(ix.postings.marks[k, g, 0])
         postings.drop(ix.postings, k, g)
         if ix.postings.list[n, FILL] == 0:
             ix.span[n, LOAD] = -np.inf
@@ -458,7 +464,7 @@ def _check_node(ix, g, n, level):
     for i in range(count):
         if n < leaves:
             k = np.int64(ix.entry[n, i])
-            if ix.state[k, g] != 1 or ix.home[k, g] != n or ix.postings.first[k, g] >= 0 or ix.level[k, s, 0] != 0:
+            if ix.state[k, g] != 1 or ix.home[k, g] != n or ix.postings.used[k, g] > 0 or ix.level[k, s, 0] != 0:
                 return 18
             if ix.low[n, i] != ix.held[k, s, 0] or ix.high[n, i] != ix.held[k, s, 1]:
                 return 18
@@ -510,7 +516,7 @@ def check_structure(ix, ids, world):
         placed = 0
         for i in range(ids.shape[0]):
             placed += ix.state[ids[i], g] == 1
-            if ix.state[ids[i], g] == 1 and (ix.home[ids[i], g] >= 0) == (ix.postings.first[ids[i], g] >= 0):
+            if ix.state[ids[i], g] == 1 and (ix.home[ids[i], g] >= 0) == (ix.postings.used[ids[i], g] > 0):
                 return 18, ids[i], g
         if met != placed:
             return 18, -1, g

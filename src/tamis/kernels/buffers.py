@@ -13,7 +13,7 @@ import numpy as np
 
 from . import postings
 from .jit import bare
-from .postings import AFTER, AT, ENTRY, FILL
+from .postings import AT, ENTRY, FILL
 
 # Columns of the node table of every tree. The parent of a free node is the next free one.
 CHILDREN, PARENT = range(2)
@@ -79,5 +79,5 @@ def move_over(ix, g, k, into):
     """Entry ``k`` moves from the buffer it is in to another one; False, and it stays, when there is no room."""
     if not postings.add(ix.postings, into, k, g):
         return False
-    postings.drop_one(ix.postings, np.int64(ix.postings.marker[ix.postings.first[k, g], AFTER]), g)
+    postings.drop_one(ix.postings, k, g, np.int64(0))
     return True

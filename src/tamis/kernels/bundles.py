@@ -205,7 +205,8 @@ class Postings(Record):
     FIELDS: ClassVar = {
         "marker": (np.int32, 2),
         "list": (np.int32, 2),
-        "first": (np.int32, 2),  # [entry, group]: the entry's first marker, -1 for none
+        "marks": (np.int32, 3),  # [entry, group, 2 * most]: list and marker of each of an entry's markers
+        "used": (np.uint8, 2),  # [entry, group]: how many there are
         "stock": (np.int64, 1),
     }
 

@@ -16,7 +16,7 @@ from . import postings
 from .jit import bare, inlined, kernel
 from .merge import gather
 
-MOST = 64
+MOST = 12
 BUCKETS = 0
 
 
@@ -54,7 +54,8 @@ def place(ix, g, k):
     """Place ``ix.want`` at level ``ix.aim``; 1, or 2 when that is the whole domain, or 0 when there is no room."""
     s = np.int64(ix.group[g])
     low, high = ix.want[s, 0], ix.want[s, 1]
-    if ix.aim[s, 0] > 0 or ix.aim[s, 1] > 0 or low > high:
+    if ix.aim[s, 0] > 0 or ix.aim[s, 1] > 0:
+        ix.aim[s, 0] = ix.aim[s, 1] = 1
         return 2
     point = ix.cell[s] == 0.0
     if point and low != high:
@@ -74,6 +75,12 @@ def place(ix, g, k):
         ix.held[k, s, 1] = max(high, np.nextafter((last + 1) * width, -np.inf))
     ix.level[k, s, 0], ix.level[k, s, 1] = 0, 0
     return 1
+
+
+@bare
+def extend(ix, g, k):
+    """False: an entry that leaves its cells has to be placed anew."""
+    return False
 
 
 @bare

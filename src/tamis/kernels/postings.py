@@ -1,12 +1,13 @@
 """Lists of entries, and for every entry the places where it is listed: what the indexes of paper 000 are made of.
 
 A range of a skip list, a bucket of a hash table and the buffer of a tree node each own a *list* of entries. An entry is
-in several lists of an index at once and has to leave all of them at once, so each listing is a *marker*: it knows its
-list, and the markers of one entry (of one group of slots) are chained. Lists are contiguous, so that a probe reads them
-at the speed of memory; a list that is full moves to a place twice as large, and what it leaves is used again.
+in several lists of an index at once and has to leave all of them at once, so each listing is a *marker*, and an entry
+keeps where its markers are. Lists are contiguous, so that a probe reads them at the speed of memory; a list that is
+full moves to a place twice as large, and what it leaves is used again. To leave a list is to let the last marker of it
+take the place; all that this touches is asked for before, so that the cache misses of an entry's markers overlap.
 
-Invariants: the markers of a list are ``at[i] .. at[i] + fill[i]``; following ``after`` from ``first[k, g]`` visits each
-marker of entry ``k`` in group ``g`` once; adding and dropping are O(1) amortised.
+Invariants: the markers of list ``i`` are ``list[i, AT] .. list[i, AT] + list[i, FILL]``; marker ``marks[k, g, 2j + 1]``
+of list ``marks[k, g, 2j]`` is (k, j). Adding and dropping are O(1) amortised per list.
 """
 
 from __future__ import annotations
@@ -14,9 +15,10 @@ from __future__ import annotations
 import numpy as np
 
 from .jit import bare
+from .simd import prefetch
 
-# Columns of Postings.marker: the entry; its list; the next and the previous marker of the same entry and group.
-ENTRY, LIST, AFTER, BEFORE = range(4)
+# Columns of Postings.marker: the entry; which of the entry's markers it is.
+ENTRY, WHICH = range(2)
 # Columns of Postings.list: first marker; room as a power of two, -1 for none; markers in use.
 AT, ROOM, FILL = range(3)
 CLASSES = 32
@@ -46,23 +48,25 @@ def _give_back(ps, at, room):
 
 @bare
 def _move(ps, old, new, g):
-    """Carry a marker to another place; its neighbours in the chain of its entry follow."""
-    marker = ps.marker
-    k, after, before = marker[old, ENTRY], marker[old, AFTER], marker[old, BEFORE]
-    for column in range(4):
-        marker[new, column] = marker[old, column]
-    if after >= 0:
-        marker[after, BEFORE] = new
-    if before >= 0:
-        marker[before, AFTER] = new
-    else:
-        ps.first[k, g] = new
+    """Carry a marker to another place."""
+    k, j = np.int64(ps.marker[old, ENTRY]), np.int64(ps.marker[old, WHICH])
+    ps.marker[new, ENTRY], ps.marker[new, WHICH] = k, j
+    ps.marks[k, g, 2 * j + 1] = new
+
+
+@bare
+def may_add(ps, k, g):
+    """Whether entry ``k`` may have one more marker in group ``g``."""
+    return 2 * np.int64(ps.used[k, g]) < ps.marks.shape[2]
 
 
 @bare
 def add(ps, i, k, g):
     """Put entry ``k`` into list ``i`` of group ``g``; False when there is no room."""
-    lists, marker = ps.list, ps.marker
+    lists = ps.list
+    j = np.int64(ps.used[k, g])
+    if 2 * j == ps.marks.shape[2]:
+        return False
     room = np.int64(lists[i, ROOM])
     if room < 0 or lists[i, FILL] == 1 << room:
         at = _take(ps, room + 1)
@@ -70,84 +74,86 @@ def add(ps, i, k, g):
             return False
         if room >= 0:
             old = np.int64(lists[i, AT])
-            for j in range(lists[i, FILL]):
-                _move(ps, old + j, at + j, g)
+            for m in range(lists[i, FILL]):
+                _move(ps, old + m, at + m, g)
             _give_back(ps, old, room)
         lists[i, AT], lists[i, ROOM] = at, room + 1
     m = np.int64(lists[i, AT] + lists[i, FILL])
     lists[i, FILL] += 1
-    head = ps.first[k, g]
-    marker[m, ENTRY], marker[m, LIST], marker[m, AFTER], marker[m, BEFORE] = k, i, head, -1
-    if head >= 0:
-        marker[head, BEFORE] = m
-    ps.first[k, g] = m
+    ps.marker[m, ENTRY], ps.marker[m, WHICH] = k, j
+    ps.marks[k, g, 2 * j], ps.marks[k, g, 2 * j + 1] = i, m
+    ps.used[k, g] = j + 1
     return True
 
 
 @bare
-def drop_one(ps, m, g):
-    """Take one marker out: the last of its list takes its place."""
-    lists, marker = ps.list, ps.marker
-    i = marker[m, LIST]
-    after, before = marker[m, AFTER], marker[m, BEFORE]
-    if after >= 0:
-        marker[after, BEFORE] = before
-    if before >= 0:
-        marker[before, AFTER] = after
-    else:
-        ps.first[marker[m, ENTRY], g] = after
+def _close_gap(ps, i, m, g):
+    """Marker ``m`` leaves list ``i``: the last one takes its place."""
+    lists = ps.list
     lists[i, FILL] -= 1
     last = np.int64(lists[i, AT] + lists[i, FILL])
     if last != m:
         _move(ps, last, m, g)
     if lists[i, FILL] == 0:
-        empty(ps, i)
+        _give_back(ps, np.int64(lists[i, AT]), np.int64(lists[i, ROOM]))
+        lists[i, AT], lists[i, ROOM] = 0, -1
 
 
 @bare
 def drop(ps, k, g):
     """Take entry ``k`` out of all lists of group ``g``."""
-    while ps.first[k, g] >= 0:
-        drop_one(ps, np.int64(ps.first[k, g]), g)
+    lists, marker, marks = ps.list, ps.marker, ps.marks
+    n = np.int64(ps.used[k, g])
+    for j in range(n):
+        prefetch(lists, np.int64(marks[k, g, 2 * j]) * 3)
+    for j in range(n):
+        i = marks[k, g, 2 * j]
+        prefetch(marker, np.int64(lists[i, AT] + lists[i, FILL] - 1) * 2)
+        prefetch(marker, np.int64(marks[k, g, 2 * j + 1]) * 2)
+    for j in range(n):
+        i = marks[k, g, 2 * j]
+        last = lists[i, AT] + lists[i, FILL] - 1
+        owner = np.int64(marker[last, ENTRY]) * marks.shape[1] + g
+        prefetch(marks, owner * marks.shape[2] + 2 * np.int64(marker[last, WHICH]) + 1)
+    for j in range(n):
+        _close_gap(ps, np.int64(marks[k, g, 2 * j]), np.int64(marks[k, g, 2 * j + 1]), g)
+    ps.used[k, g] = 0
 
 
 @bare
-def empty(ps, i):
-    """Give back the place of a list without markers."""
-    if ps.list[i, ROOM] >= 0:
-        _give_back(ps, np.int64(ps.list[i, AT]), np.int64(ps.list[i, ROOM]))
-    ps.list[i, AT], ps.list[i, ROOM], ps.list[i, FILL] = 0, -1, 0
+def drop_one(ps, k, g, j):
+    """Take entry ``k`` out of the list of its marker ``j``; its last marker becomes marker ``j``."""
+    marks = ps.marks
+    i, m = np.int64(marks[k, g, 2 * j]), np.int64(marks[k, g, 2 * j + 1])
+    _close_gap(ps, i, m, g)
+    last = np.int64(ps.used[k, g]) - 1
+    ps.used[k, g] = last
+    if j != last:
+        marks[k, g, 2 * j], marks[k, g, 2 * j + 1] = marks[k, g, 2 * last], marks[k, g, 2 * last + 1]
+        ps.marker[marks[k, g, 2 * j + 1], WHICH] = j
 
 
 @bare
 def has(ps, i, k, g):
     """Whether entry ``k`` is in list ``i`` of group ``g``."""
-    m = ps.first[k, g]
-    while m >= 0:
-        if ps.marker[m, LIST] == i:
+    for j in range(ps.used[k, g]):
+        if ps.marks[k, g, 2 * j] == i:
             return True
-        m = ps.marker[m, AFTER]
     return False
 
 
 @bare
-def check(ps, lists, groups):
-    """Verify both invariants for the first ``lists`` lists; 0, or 1 + the number of the list that is wrong."""
+def check(ps):
+    """Verify both invariants; 0, or 1 + the number of a list that is wrong."""
     markers = 0
-    for i in range(lists):
-        for m in range(ps.list[i, AT], ps.list[i, AT] + ps.list[i, FILL]):
-            markers += 1
-            if ps.marker[m, LIST] != i:
-                return 1 + i
-    chained = 0
-    for k in range(ps.first.shape[0]):
-        for g in range(groups):
-            m, before = ps.first[k, g], -1
-            while m >= 0:
-                i = ps.marker[m, LIST]
+    for i in range(ps.list.shape[0]):
+        markers += ps.list[i, FILL]
+    for k in range(ps.used.shape[0]):
+        for g in range(ps.used.shape[1]):
+            for j in range(ps.used[k, g]):
+                i, m = ps.marks[k, g, 2 * j], ps.marks[k, g, 2 * j + 1]
                 inside = ps.list[i, AT] <= m and m < ps.list[i, AT] + ps.list[i, FILL]
-                if ps.marker[m, ENTRY] != k or ps.marker[m, BEFORE] != before or not inside or chained > markers:
+                if not inside or ps.marker[m, ENTRY] != k or ps.marker[m, WHICH] != j:
                     return 1 + i
-                chained += 1
-                m, before = ps.marker[m, AFTER], m
-    return 0 if chained == markers else 1
+                markers -= 1
+    return 0 if markers == 0 else 1

@@ -30,7 +30,7 @@ from . import postings
 from .buffers import CHILDREN, PARENT, buffered, give_back, is_hollow, levels, move_over, set_level, take_node
 from .jit import bare, kernel
 from .merge import add_one, gather
-from .postings import FILL, LIST
+from .postings import FILL
 
 FAN = 16
 LEAST = 6  # that a half of a split gets
@@ -406,6 +406,12 @@ def _prune(ix, g, n):
 
 
 @bare
+def extend(ix, g, k):
+    """False: an entry that leaves its node has to be placed anew."""
+    return False
+
+
+@bare
 def unplace(ix, g, k):
     """Take entry ``k`` out."""
     n = np.int64(ix.home[k, g])
@@ -420,8 +426,8 @@ def unplace(ix, g, k):
                 break
         if last == 0:
             _prune(ix, g, n)
-    elif ix.postings.first[k, g] >= 0:
-        n = np.int64(ix.postings.marker[ix.postings.first[k, g], LIST])
+    elif ix.postings.used[k, g] > 0:
+        n = np.int64(ix.postings.marks[k, g, 0])
         postings.drop(ix.postings, k, g)
         if ix.postings.list[n, FILL] == 0:
             _empty(ix.load, n)
@@ -507,7 +513,7 @@ def _check_node(ix, g, n):
             if ix.node[c, PARENT] != n or ix.node[c, HEIGHT_OF] != height - 1:
                 return 20
             continue
-        if ix.state[c, g] != 1 or ix.home[c, g] != n or ix.postings.first[c, g] >= 0 or ix.level[c, 0, 0] != 0:
+        if ix.state[c, g] != 1 or ix.home[c, g] != n or ix.postings.used[c, g] > 0 or ix.level[c, 0, 0] != 0:
             return 18
         for s in range(ix.want.shape[0]):
             if ix.box[n, 2 * s, i] != ix.held[c, s, 0] or ix.box[n, 2 * s + 1, i] != ix.held[c, s, 1]:
@@ -542,7 +548,7 @@ def check_structure(ix, ids, world):
     placed = 0
     for i in range(ids.shape[0]):
         placed += ix.state[ids[i], g] == 1
-        if ix.state[ids[i], g] == 1 and (ix.home[ids[i], g] >= 0) == (ix.postings.first[ids[i], g] >= 0):
+        if ix.state[ids[i], g] == 1 and (ix.home[ids[i], g] >= 0) == (ix.postings.used[ids[i], g] > 0):
             return 18, ids[i], -1
     if met != placed:
         return 18, -1, -1

@@ -30,6 +30,7 @@ from .postings import AT, ENTRY, FILL, MARKERS_USED
 # Columns of SkipList.node.
 HEIGHT, EDGE = range(2)
 MAX_HEIGHT = 12  # one node in four reaches the next level: enough for 16 million
+LARGEST = np.finfo(np.float64).max  # of a key: behind it there is only the node behind all others
 # Entries of SkipList.spare: nodes and edges handed out; random state; ends that were rounded by much; then the tallest
 # node of each group.
 NODES, EDGES, RANDOM, ROUGH, TALLEST = range(5)
@@ -44,7 +45,7 @@ def header(g):
 @bare
 def _before(ix, g, v, level):
     """The last node that reaches ``level`` (from 1) with a key <= v; the nodes above it go to ``ix.path``."""
-    n = header(g)
+    n, v = header(g), min(v, LARGEST)
     for up in range(ix.spare[TALLEST + g] - 1, level - 2, -1):
         t = np.int64(ix.to[ix.node[n, EDGE] + up])
         while ix.key[t] <= v:
@@ -73,6 +74,7 @@ def _height(ix):
 def node_at(ix, g, v):
     """The node with key ``v``, made if there is room, else -1: the ranges that it splits hand their entries to both."""
     lists = ix.postings.list
+    v = min(v, LARGEST)
     n = _before(ix, g, v, 1)
     if ix.key[n] == v and n != header(g):
         return n
@@ -82,6 +84,10 @@ def node_at(ix, g, v):
     for up in range(min(height, ix.spare[TALLEST + g])):
         crossing += lists[ix.node[ix.path[up], EDGE] + up, FILL]
     room = ix.postings.stock[MARKERS_USED] + 4 * crossing <= ix.postings.marker.shape[0]
+    for up in range(min(height, ix.spare[TALLEST + g])):
+        left = np.int64(ix.node[ix.path[up], EDGE] + up)
+        for i in range(lists[left, FILL]):
+            room = room and postings.may_add(ix.postings, np.int64(ix.postings.marker[lists[left, AT] + i, ENTRY]), g)
     if new == ix.node.shape[0] or edge + height > ix.to.shape[0] or not room:
         return np.int64(-1)
     ix.spare[NODES] += 1
@@ -99,47 +105,82 @@ def node_at(ix, g, v):
 
 
 @bare
-def _mark(ix, g, k):
-    """Put markers of entry ``k`` on the highest edges between its nodes; False, and none of them, without room."""
-    n, last = np.int64(ix.ends[k, g, 0]), np.int64(ix.ends[k, g, 1])
+def _mark(ix, g, k, n, last):
+    """Put markers of entry ``k`` on the highest edges from node ``n`` to node ``last``; False when there is no room."""
     end = ix.key[last]
     while n != last:
-        up = ix.node[n, HEIGHT] - 1
+        up = min(np.int64(ix.node[n, HEIGHT]), ix.spare[TALLEST + g]) - 1
         edge = np.int64(ix.node[n, EDGE])
-        while up > 0 and (up >= ix.spare[TALLEST + g] or ix.key[ix.to[edge + up]] > end):
+        while up > 0 and ix.key[ix.to[edge + up]] > end:
             up -= 1
         if not postings.add(ix.postings, edge + up, k, g):
-            postings.drop(ix.postings, k, g)
             return False
         n = np.int64(ix.to[edge + up])
     return True
 
 
 @bare
-def place(ix, g, k):
-    """Place ``ix.want`` at level ``ix.aim``; 1, or 2 when that is the whole domain, or 0 when there is no room."""
+def _nodes_for(ix, g):
+    """The nodes between which ``ix.want`` lies at level ``ix.aim``."""
     s = np.int64(ix.group[g])
     low, high = ix.want[s, 0], ix.want[s, 1]
     a, b = header(g), header(g) + 1
-    tallest = ix.spare[TALLEST + g]
-    if low > -np.inf and ix.aim[s, 0] <= tallest:
+    if low > -np.inf and ix.aim[s, 0] <= ix.spare[TALLEST + g]:
         a = node_at(ix, g, low) if ix.aim[s, 0] == 0 else np.int64(-1)
         if a < 0:
             a = _before(ix, g, low, max(1, np.int64(ix.aim[s, 0])))
-    if high < np.inf and ix.aim[s, 1] <= tallest:
+    if high < LARGEST and ix.aim[s, 1] <= ix.spare[TALLEST + g]:
         b = node_at(ix, g, np.nextafter(high, np.inf)) if ix.aim[s, 1] == 0 else np.int64(-1)
         if b < 0:
             level = max(1, np.int64(ix.aim[s, 1]))
             b = np.int64(ix.to[ix.node[_before(ix, g, high, level), EDGE] + level - 1])
+    return a, b
+
+
+@bare
+def _hold(ix, g, k, a, b):
+    """Entry ``k`` lies between nodes ``a`` and ``b``."""
+    s = np.int64(ix.group[g])
     ix.ends[k, g, 0], ix.ends[k, g, 1] = a, b
     ix.held[k, s, 0], ix.held[k, s, 1] = ix.key[a], np.nextafter(ix.key[b], -np.inf) if ix.key[b] < np.inf else np.inf
+    width = ix.want[s, 1] - ix.want[s, 0]
     for end in range(2):
         ix.level[k, s, end] = ix.aim[s, end]
-        if ix.aim[s, end] == 0 and abs(ix.held[k, s, end] - ix.want[s, end]) > 0.125 * (high - low):
+        if ix.aim[s, end] == 0 and abs(ix.held[k, s, end] - ix.want[s, end]) > 0.125 * width:
             ix.spare[ROUGH] += 1
-    if a == header(g) and b == header(g) + 1:
-        return 2
-    return 1 if _mark(ix, g, k) else 0
+
+
+@bare
+def place(ix, g, k):
+    """Place ``ix.want`` at level ``ix.aim``; 1, or 2 when that is the whole domain, or 0 when there is no room."""
+    s = np.int64(ix.group[g])
+    while True:
+        a, b = _nodes_for(ix, g)
+        if a == header(g) and b == header(g) + 1:
+            return 2
+        if _mark(ix, g, k, a, b):
+            _hold(ix, g, k, a, b)
+            return 1
+        many = not postings.may_add(ix.postings, k, g)
+        postings.drop(ix.postings, k, g)
+        if not many:
+            return 0
+        for end in range(2):  # longer ranges are fewer
+            ix.aim[s, end] = min(MAX_HEIGHT + 1, ix.aim[s, end] + 1)
+
+
+@bare
+def extend(ix, g, k):
+    """As ``place`` for an entry that is placed: when its range only grows, what is new gets markers, the rest stays."""
+    a, b = _nodes_for(ix, g)
+    old_a, old_b = np.int64(ix.ends[k, g, 0]), np.int64(ix.ends[k, g, 1])
+    grows = ix.key[a] <= ix.key[old_a] and ix.key[old_b] <= ix.key[b]
+    if not grows or (a == header(g) and b == header(g) + 1):
+        return False
+    if not (_mark(ix, g, k, a, old_a) and _mark(ix, g, k, old_b, b)):
+        return False
+    _hold(ix, g, k, a, b)
+    return True
 
 
 @bare
@@ -154,7 +195,7 @@ def collect(ix, g, m, world):
     x = world.messages.value[m, ix.slot_attribute[ix.group[g]]]
     if not (x == x):
         return
-    n = header(g)
+    n, x = header(g), min(x, LARGEST)
     for up in range(ix.spare[TALLEST + g] - 1, -1, -1):
         t = np.int64(ix.to[ix.node[n, EDGE] + up])
         while ix.key[t] <= x:
@@ -195,13 +236,9 @@ def check_structure(ix, ids, world):
     for i in range(ids.shape[0]):
         k = np.int64(ids[i])
         for g in range(groups):
-            if ix.postings.first[k, g] < 0:
+            markers = np.int64(ix.postings.used[k, g])
+            if markers == 0:
                 continue
-            markers = 0
-            m = ix.postings.first[k, g]
-            while m >= 0:
-                markers += 1
-                m = ix.postings.marker[m, postings.AFTER]
             n, last = np.int64(ix.ends[k, g, 0]), np.int64(ix.ends[k, g, 1])
             while n != last:
                 t = np.int64(-1)

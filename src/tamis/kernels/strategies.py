@@ -6,6 +6,7 @@ round outward, the top is the whole domain, where an entry needs no structure at
 
 | | when k(i) leaves K(i) | and when it does not |
 |---|---|---|
+| NOINDEX | it cannot: every entry is returned always | nothing |
 | EAGER | place it exactly | place it exactly |
 | PARTIAL | as EAGER inside the scope; outside the entry is returned always | the same |
 | GBU | place it at level 1: the ranges that are there, nothing is split or joined | nothing |
@@ -83,7 +84,7 @@ from .postfilter import bound, constant, holds, interval, satisfiable
 from .simd import cycles, prefetch
 
 OUT, PLACED, EVERYWHERE = range(3)
-EAGER, PARTIAL, GBU, AGILE = range(4)
+EAGER, PARTIAL, GBU, AGILE, NOINDEX = range(5)
 FIXED, AUTO, COST = range(3)
 # Entries of Family.rule: what was chosen; false positives since the last deescalation; cycles that false positives have
 # cost and deescalations not yet used; cycles of a test and of a move; messages since the last review.
@@ -118,6 +119,10 @@ def _unplace(ix, g, k):
     """``unplace`` of the structure."""
 
 
+def _extend(ix, g, k):
+    """``extend`` of the structure."""
+
+
 def _collect(ix, g, m, world):
     """``collect`` of the structure."""
 
@@ -134,6 +139,11 @@ def _place_of(ix, g, k):
 @overload(_unplace, jit_options=BARE)
 def _unplace_of(ix, g, k):
     return _structure(ix).unplace.py_func
+
+
+@overload(_extend, jit_options=BARE)
+def _extend_of(ix, g, k):
+    return _structure(ix).extend.py_func
 
 
 @overload(_collect, jit_options=BARE)
@@ -193,16 +203,22 @@ def _take(ix, k, g):
 
 
 @bare
+def _in_scope(ix, g):
+    """Whether ``ix.want`` belongs into the structure: nothing does for NOINDEX, for PARTIAL what its scope holds."""
+    for s in range(ix.group[g], ix.group[g + 1]):
+        if not (ix.scope[s, 0] <= ix.want[s, 0] and ix.want[s, 1] <= ix.scope[s, 1]):
+            return False
+    return ix.rule[STRATEGY] != NOINDEX
+
+
+@bare
 def _put(ix, k, g):
     """Place ``ix.want`` at the levels ``ix.aim``; whatever cannot be placed is returned always."""
-    whole, inside = True, True
+    whole = True
     first, last = np.int64(ix.group[g]), np.int64(ix.group[g + 1])
     for s in range(first, last):
-        low, high = ix.want[s, 0], ix.want[s, 1]
-        whole = whole and low == -np.inf and high == np.inf
-        inside = inside and ix.scope[s, 0] <= low and high <= ix.scope[s, 1]
-    done = 0
-    if inside and not whole:
+        whole = whole and ix.want[s, 0] == -np.inf and ix.want[s, 1] == np.inf
+    if not whole and _in_scope(ix, g):
         done = _place(ix, g, k)
         ix.state[k, g] = PLACED
         if done == 1:
@@ -212,12 +228,6 @@ def _put(ix, k, g):
     for s in range(first, last):
         ix.level[k, s, 0], ix.level[k, s, 1] = ix.aim[s, 0], ix.aim[s, 1]
     _give_up(ix, k, g)
-    if not inside:
-        # Out of scope: nothing changes while the interval stays on this side of it.
-        for s in range(first, last):
-            beyond, below = ix.want[s, 0] > ix.scope[s, 1], ix.want[s, 1] < ix.scope[s, 0]
-            ix.held[k, s, 0] = np.nextafter(ix.scope[s, 1], np.inf) if beyond else -np.inf if below else np.inf
-            ix.held[k, s, 1] = np.nextafter(ix.scope[s, 0], -np.inf) if below else np.inf if beyond else -np.inf
 
 
 @bare
@@ -245,8 +255,9 @@ def _move(ix, k, g):
     """Place entry ``k`` anew, where ``ix.want`` and ``ix.aim`` say."""
     weigh = ix.rule[POLICY] == COST
     start = cycles() if weigh else np.int64(0)
-    _take(ix, k, g)
-    _put(ix, k, g)
+    if not (ix.rule[STRATEGY] == AGILE and ix.state[k, g] == PLACED and _extend(ix, g, k)):
+        _take(ix, k, g)
+        _put(ix, k, g)
     ix.count[INDEX_UPDATES] += 1
     if weigh:
         taken = np.float64(cycles() - start)
@@ -331,6 +342,20 @@ def _until(end, off):
 
 
 @bare
+def _may_be(ix, k, s, end, world):
+    """The values that an end of clause ``k`` on a slot may take without a word."""
+    if ix.rule[STRATEGY] != PARTIAL:
+        return ix.held[k, s, 0], ix.held[k, s, 1]
+    # Inside its scope PARTIAL hears everything; outside nothing changes while one end stays beyond the scope's.
+    _, low, high = interval(k, np.int64(ix.slot_attribute[s]), world)
+    if high > ix.scope[s, 1]:
+        return np.nextafter(ix.scope[s, 1], np.inf) if end == 1 else -np.inf, np.inf
+    if low < ix.scope[s, 0]:
+        return -np.inf, np.nextafter(ix.scope[s, 0], -np.inf) if end == 0 else np.inf
+    return np.inf, -np.inf
+
+
+@bare
 def _slack(ix, k, a, world):
     """The range in which context attribute ``a`` may move while all of k(i) that depends on it stays in K(i)."""
     meta, row, pred = world.clauses.meta, world.templates.row, world.templates.predicate
@@ -344,14 +369,15 @@ def _slack(ix, k, a, world):
             continue
         if pred[p, TRAITS] & COMPLEX or (ix.rule[STRATEGY] == EAGER and moves(pred, p, a)):
             return np.float32(np.inf), np.float32(-np.inf)
-        kind = pred[p, LOW]
-        if (kind == CTX or kind == CTX_PLUS) and pred[p, LOW_CTX] == a:
-            off = constant(pred[p, LOW_CONST], own, world) if kind == CTX_PLUS else 0.0
-            low, high = max(low, _from(ix.held[k, s, 0], off)), min(high, _until(ix.held[k, s, 1], off))
-        kind = pred[p, HIGH]
-        if (kind == CTX or kind == CTX_PLUS) and pred[p, HIGH_CTX] == a:
-            off = constant(pred[p, HIGH_CONST], own, world) if kind == CTX_PLUS else 0.0
-            low, high = max(low, _from(ix.held[k, s, 0], off)), min(high, _until(ix.held[k, s, 1], off))
+        for end in range(2):
+            kind = pred[p, LOW] if end == 0 else pred[p, HIGH]
+            if not (kind == CTX or kind == CTX_PLUS) or (pred[p, LOW_CTX] if end == 0 else pred[p, HIGH_CTX]) != a:
+                continue
+            off = 0.0
+            if kind == CTX_PLUS:
+                off = constant(pred[p, LOW_CONST] if end == 0 else pred[p, HIGH_CONST], own, world)
+            least, most = _may_be(ix, k, s, end, world)
+            low, high = max(low, _from(least, off)), min(high, _until(most, off))
     return low, high
 
 
@@ -382,7 +408,10 @@ def _revise(ix, k, g, world):
     _read(ix, k, g, world)
     strategy = ix.rule[STRATEGY]
     first, last = np.int64(ix.group[g]), np.int64(ix.group[g + 1])
-    if strategy == EAGER or (strategy == PARTIAL and ix.state[k, g] == PLACED):
+    if strategy == PARTIAL and ix.state[k, g] == EVERYWHERE:
+        if not _in_scope(ix, g):
+            return False
+    elif strategy <= PARTIAL:
         same = True
         for s in range(first, last):
             same = same and ix.held[k, s, 0] == ix.want[s, 0] and ix.held[k, s, 1] == ix.want[s, 1]
@@ -395,7 +424,7 @@ def _revise(ix, k, g, world):
         for end in range(2):
             ix.aim[s, end] = 0
             if strategy == GBU:
-                ix.aim[s, end] = 1
+                ix.aim[s, end] = min(1, _top(ix, g) - 1)
             elif strategy == AGILE:
                 ix.aim[s, end] = ix.level[k, s, end]
                 left = ix.want[s, 0] < ix.held[k, s, 0] if end == 0 else ix.want[s, 1] > ix.held[k, s, 1]
@@ -455,7 +484,9 @@ def announce(ix, k, a, world):
     """Prefetch what an escalation of clause ``k`` will read."""
     prefetch(ix.held, k * ix.held.shape[1] * 2)
     prefetch(ix.state, k * ix.state.shape[1])
-    prefetch(ix.postings.first, k * ix.postings.first.shape[1])
+    marks = ix.postings.marks
+    for g in range(marks.shape[1]):
+        prefetch(marks, (k * marks.shape[1] + g) * marks.shape[2])
     return np.int64(-1)
 
 
@@ -573,6 +604,25 @@ def tighten(ix, ids, world):
             _put(ix, k, g)
         ix.certain[k] = _is_certain(ix, k, world)
         _tell(ix, k, world)
+
+
+@bare
+def survey(ix, ids, world):
+    """Try all levels with some clauses: how far their ranges reach."""
+    for i in range(ids.shape[0]):
+        k = np.int64(ids[i])
+        if world.clauses.meta[k, FLAGS] & CLOSED:
+            continue
+        for g in range(ix.group.shape[0] - 1):
+            _read(ix, k, g, world)
+            highest = min(LEVELS, _top(ix, g))
+            for j in range(1, highest + 1):
+                for s in range(ix.group[g], ix.group[g + 1]):
+                    ix.aim[s, 0] = ix.aim[s, 1] = j if j < highest else 0
+                _take(ix, k, g)
+                _put(ix, k, g)
+                if ix.state[k, g] == PLACED:
+                    _learn_reach(ix, k, g)
 
 
 # -- messages --------------------------------------------------------------------------------------------------
@@ -721,7 +771,7 @@ def check(ix, ids, world):
             listed = ix.everywhere[g, k >> 6] >> np.uint64(k & 63) & ONE64 != 0
             if closed != (ix.state[k, g] == OUT) or listed != (ix.state[k, g] == EVERYWHERE):
                 return 4, k, g
-            if ix.postings.first[k, g] >= 0 and (listed or closed):
+            if ix.postings.used[k, g] > 0 and (listed or closed):
                 return 4, k, g
             if closed or listed or not satisfiable(k, world):
                 continue

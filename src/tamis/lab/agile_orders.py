@@ -78,6 +78,9 @@ class Orders:
         }
         return EventLog.merge(messages=lines, updates=deliveries)
 
+    def now(self) -> None:
+        """Stock depends on all matches before."""
+
     def last(self) -> None:
         """Stock depends on all matches before: the reference filter knows, brute force on one message does not."""
 

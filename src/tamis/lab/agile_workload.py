@@ -152,6 +152,12 @@ class World:
         """The next log, without the arrays."""
         return self.log(messages, updates).events
 
+    def now(self) -> EventLog:
+        """What all contexts hold now, as updates."""
+        context = np.repeat(np.arange(self.moving), len(NAMES))
+        attribute = np.tile(np.arange(len(NAMES), dtype=np.int32), self.moving)
+        return EventLog.merge(updates=update_columns(context, attribute, self.state.reshape(-1)))
+
     def last(self) -> NDArray[np.int64]:
         """The ids that match the last message of the last log, by brute force."""
         return self.matching(self._point)

@@ -10,7 +10,7 @@ from __future__ import annotations
 import gc
 import statistics
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final, Protocol
 
@@ -41,6 +41,9 @@ class Workload(Protocol):
     def events(self, messages: int, updates: float) -> EventLog:
         """The next log, with that many updates before every message."""
 
+    def now(self) -> EventLog | None:
+        """What all contexts hold now, as updates; None: that depends on the matches of all logs so far."""
+
     def last(self) -> NDArray[np.int64] | None:
         """The ids that match the last message of the last log, sorted, by brute force; None: not known."""
 
@@ -64,16 +67,29 @@ class Race:
         self.filters = {name: make(name, options) for name, options in contenders.items()}
         for filter in self.filters.values():
             workload.subscribe(filter)
+        self.warming = [
+            name
+            for name, options in contenders.items()
+            if options.get("strategy", "agile") == "agile" or workload.now() is None
+        ]
         self._logs = 0
         self._before = {name: filter.stats for name, filter in self.filters.items()}
 
-    def play(self, messages: int, updates: float) -> dict[str, Lap]:
-        """The next log through every filter in turn."""
+    def catch_up(self) -> None:
+        """Bring the contexts of filters that do not adapt, and so did not warm up, to where the others are."""
+        log = self.workload.now()
+        if log is not None:
+            for name in self.filters.keys() - set(self.warming):
+                self.filters[name].process(log)
+                self._before[name] = self.filters[name].stats
+
+    def play(self, messages: int, updates: float, only: Sequence[str] = ()) -> dict[str, Lap]:
+        """The next log through every filter in turn, or through some of them."""
         log = self.workload.events(messages, updates)
         found: NDArray[np.int64] | None = None
         first = ""
         laps = {}
-        names = list(self.filters)
+        names = [name for name in self.filters if not only or name in only]
         turn = self._logs % len(names)
         self._logs += 1
         for name in names[turn:] + names[:turn]:  # who is first reads the log from memory, the others from the cache
@@ -196,8 +212,9 @@ def rounded(value: float) -> float:
 class Plan:
     """How long a steady race lasts, per contender.
 
-    Warm-up: ``warm`` messages as in the paper, or ``enough`` updates (so many that almost every value has moved) where
-    updates are many; then until the speed of two successive logs differs by less than a tenth; or half the budget. Then
+    Only contenders that adapt need to warm up, the others are the same at any time: ``warm`` messages as in the paper,
+    and where updates are many ``enough`` of them (every value has moved several times) or as many messages as the paper
+    measures; then until the speed of two successive logs differs by less than a tenth; or twice ``seconds``. Then
     ``messages`` are measured, or fewer: at most ``seconds`` and ``most`` updates, at least three logs.
     """
 
@@ -215,23 +232,18 @@ class _Progress:
     plan: Plan
     warm: list[Lap] = field(default_factory=list)
     laps: list[Lap] = field(default_factory=list)
-    ended: str = ""
+    ended: str = "not needed"
 
-    def add(self, lap: Lap) -> None:
-        (self.laps if self.ended else self.warm).append(lap)
-        if not self.ended:
-            self.ended = self._warmed()
-
-    def _warmed(self) -> str:
-        """Why the warm-up ends here, or nothing."""
+    def warm_up(self, lap: Lap) -> bool:
+        """One log more; whether that is enough."""
+        self.warm.append(lap)
         done, updates = sum(lap.messages for lap in self.warm), sum(lap.updates for lap in self.warm)
-        if done >= self.plan.warm or updates >= self.plan.enough > 0:
+        self.ended = "out of time"
+        if done >= self.plan.warm and (updates >= self.plan.enough or done >= self.plan.messages):
             last = [lap.seconds / lap.messages for lap in self.warm[-2:]]
             if len(last) == 2 and abs(last[1] / last[0] - 1) < SETTLED:
-                return "settled"
-        if sum(lap.seconds for lap in self.warm) >= self.plan.seconds / 2:
-            return "out of time"
-        return ""
+                self.ended = "settled"
+        return self.ended == "settled" or sum(lap.seconds for lap in self.warm) >= 2 * self.plan.seconds
 
     @property
     def done(self) -> bool:
@@ -243,12 +255,6 @@ class _Progress:
             or sum(lap.messages for lap in self.laps) >= plan.messages
             or sum(lap.updates for lap in self.laps) >= plan.most
         )
-
-    @property
-    def pace(self) -> float:
-        """Seconds per message in the last log."""
-        last = (self.laps or self.warm)[-1]
-        return last.seconds / last.messages
 
     def standing(self) -> Standing:
         seconds, messages = sum(lap.seconds for lap in self.laps), sum(lap.messages for lap in self.laps)
@@ -275,18 +281,30 @@ def steady(race: Race, updates: float, plan: Plan, done: Callable[[str], None]) 
     running = {name: _Progress(plan) for name in race.filters}
     standings: dict[str, Standing] = {}
     size = 2
+    warming = race.warming
+    while warming:
+        laps = race.play(size, updates, warming)
+        warming = [name for name in warming if not running[name].warm_up(laps[name])]
+        size = _size(plan, updates, size, laps.values())
+    race.catch_up()
+    size = 2
     while running:
-        for name, lap in race.play(size, updates).items():
-            running[name].add(lap)
+        laps = race.play(size, updates)
+        for name, lap in laps.items():
+            running[name].laps.append(lap)
         for name in [name for name, one in running.items() if one.done]:
             standings[name] = running.pop(name).standing()
             race.leave(name)
             done(name)
-        if running:
-            wanted = plan.seconds / SLICES / max(one.pace for one in running.values())
-            longest = LONGEST / updates if updates else MOST
-            size = int(max(1, min(wanted, 4 * size, MOST, longest)))
-    return {name: standings[name] for name in standings}
+        size = _size(plan, updates, size, (lap for name, lap in laps.items() if name in running))
+    return standings
+
+
+def _size(plan: Plan, updates: float, last: int, laps: Iterable[Lap]) -> int:
+    """Messages of the next log, after one of ``last``: a slice of the slowest contender's seconds."""
+    slowest = max((lap.seconds / lap.messages for lap in laps), default=np.inf)
+    longest = LONGEST / updates if updates else MOST
+    return int(max(1, min(plan.seconds / SLICES / slowest, 4 * last, MOST, longest)))
 
 
 # -- a grid of points ------------------------------------------------------------------------------------------
