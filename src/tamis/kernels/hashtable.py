@@ -116,7 +116,7 @@ def check_structure(ix, ids, world):
             if ix.state[k, g] != 1:
                 continue
             s = np.int64(ix.group[g])
-            if ix.postings.first[k, g] < 0:
+            if ix.postings.used[k, g] == 0:
                 return 18, k, g
             for end in range(2):
                 b = _find(ix, g, _cell(ix, s, ix.held[k, s, end]), False)
