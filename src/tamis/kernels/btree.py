@@ -27,7 +27,7 @@ import numpy as np
 from . import postings
 from .buffers import CHILDREN, PARENT, buffered, give_back, is_hollow, levels, move_over, set_level, take_node
 from .jit import bare, kernel
-from .merge import add_one, gather
+from .merge import LOW6, SIX, gather
 from .postings import FILL
 
 LEAF, FAN = 32, 16  # entries of a leaf; children of an inner node
@@ -380,31 +380,44 @@ def unplace(ix, g, k):
 
 
 @bare
+def _scan(ix, n, x, g):
+    """The entries of leaf ``n`` that hold ``x``, into the merge. Half of them do: branches would be mispredicted."""
+    bits, brief, low, high, entry = ix.bits, ix.brief, ix.low, ix.high, ix.entry
+    into = g & 1
+    for i in range(ix.node[n, CHILDREN]):
+        k = np.uint64(entry[n, i])
+        word, bit = k >> SIX, k & LOW6
+        hit = np.uint64(low[n, i] <= x) & np.uint64(x <= high[n, i])
+        if g > 0:
+            hit &= bits[1 - into, word] >> bit
+        bits[into, word] |= hit << bit
+        brief[into, word >> SIX] |= hit << (word & LOW6)
+
+
+@bare
 def collect(ix, g, m, world):
     """All entries of group ``g`` that hold the message's value, into the merge."""
     x = world.messages.value[m, ix.slot_attribute[ix.group[g]]]
     n = np.int64(ix.tree[g, ROOT])
     if not (x <= ix.span[n, CAP]):  # nor when there is no value
         return
-    path, leaves = ix.path, _leaves(ix)
+    path, key, cap, child, node = ix.path, ix.key, ix.cap, ix.child, ix.node
+    leaves = _leaves(ix)
     path[0], depth = n, 1
     while depth > 0:
         depth -= 1
         n = np.int64(path[depth])
         if ix.postings.list[n, FILL] > 0:
             gather(ix, n, g)
-        count = np.int64(ix.node[n, CHILDREN])
         if n < leaves:
-            for i in range(count):
-                if ix.low[n, i] <= x and x <= ix.high[n, i]:
-                    add_one(ix, np.int64(ix.entry[n, i]), g)
+            _scan(ix, n, x, g)
             continue
         v = n - leaves
-        for i in range(count):
-            if i > 0 and ix.key[v, 0, i] > x:
+        for i in range(node[n, CHILDREN]):
+            if i > 0 and key[v, 0, i] > x:
                 break
-            if x <= ix.cap[v, i]:
-                path[depth] = ix.child[v, i]
+            if x <= cap[v, i]:
+                path[depth] = child[v, i]
                 depth += 1
 
 

@@ -439,7 +439,7 @@ def unplace(ix, g, k):
 def collect(ix, g, m, world):
     """All entries that hold the message's values, into the merge."""
     slots = ix.want.shape[0]
-    at, box, path, meets = ix.at, ix.box, ix.path, ix.meets
+    at, box, child, path, meets = ix.at, ix.box, ix.child, ix.path, ix.meets
     n = np.int64(ix.tree[g, ROOT])
     for s in range(slots):
         x = world.messages.value[m, ix.slot_attribute[s]]
@@ -462,9 +462,9 @@ def collect(ix, g, m, world):
         for i in range(ix.node[n, CHILDREN]):
             if meets[i]:
                 if leaf:
-                    add_one(ix, np.int64(ix.child[n, i]), g)
+                    add_one(ix, np.int64(child[n, i]), g)
                 else:
-                    path[depth] = ix.child[n, i]
+                    path[depth] = child[n, i]
                     depth += 1
 
 

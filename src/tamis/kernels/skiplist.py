@@ -30,6 +30,7 @@ from .postings import AT, ENTRY, FILL, MARKERS_USED
 # Columns of SkipList.node.
 HEIGHT, EDGE = range(2)
 MAX_HEIGHT = 12  # one node in four reaches the next level: enough for 16 million
+LARGEST = np.finfo(np.float64).max  # of a key: behind it there is only the node behind all others
 # Entries of SkipList.spare: nodes and edges handed out; random state; ends that were rounded by much; then the tallest
 # node of each group.
 NODES, EDGES, RANDOM, ROUGH, TALLEST = range(5)
@@ -44,7 +45,7 @@ def header(g):
 @bare
 def _before(ix, g, v, level):
     """The last node that reaches ``level`` (from 1) with a key <= v; the nodes above it go to ``ix.path``."""
-    n = header(g)
+    n, v = header(g), min(v, LARGEST)
     for up in range(ix.spare[TALLEST + g] - 1, level - 2, -1):
         t = np.int64(ix.to[ix.node[n, EDGE] + up])
         while ix.key[t] <= v:
@@ -73,6 +74,7 @@ def _height(ix):
 def node_at(ix, g, v):
     """The node with key ``v``, made if there is room, else -1: the ranges that it splits hand their entries to both."""
     lists = ix.postings.list
+    v = min(v, LARGEST)
     n = _before(ix, g, v, 1)
     if ix.key[n] == v and n != header(g):
         return n
@@ -127,7 +129,7 @@ def _nodes_for(ix, g):
         a = node_at(ix, g, low) if ix.aim[s, 0] == 0 else np.int64(-1)
         if a < 0:
             a = _before(ix, g, low, max(1, np.int64(ix.aim[s, 0])))
-    if high < np.inf and ix.aim[s, 1] <= ix.spare[TALLEST + g]:
+    if high < LARGEST and ix.aim[s, 1] <= ix.spare[TALLEST + g]:
         b = node_at(ix, g, np.nextafter(high, np.inf)) if ix.aim[s, 1] == 0 else np.int64(-1)
         if b < 0:
             level = max(1, np.int64(ix.aim[s, 1]))
@@ -193,7 +195,7 @@ def collect(ix, g, m, world):
     x = world.messages.value[m, ix.slot_attribute[ix.group[g]]]
     if not (x == x):
         return
-    n = header(g)
+    n, x = header(g), min(x, LARGEST)
     for up in range(ix.spare[TALLEST + g] - 1, -1, -1):
         t = np.int64(ix.to[ix.node[n, EDGE] + up])
         while ix.key[t] <= x:
