@@ -323,6 +323,7 @@ class HashIndex(FamilyIndex):
         sample = ids[:: max(1, len(ids) // SAMPLE)]
         bounds = layout.sample_bounds(sample, self.bundle.slot_attribute, world)
         for s in range(len(self.bundle.slot_attribute)):
-            width = bounds[:, s, 1] - bounds[:, s, 0]
+            with np.errstate(invalid="ignore", over="ignore"):
+                width = bounds[:, s, 1] - bounds[:, s, 0]
             width = width[np.isfinite(width)]
             self.bundle.cell[s] = float(np.median(width)) / 4 if len(width) else 0.0

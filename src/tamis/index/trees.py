@@ -109,6 +109,6 @@ class RTreeIndex(FamilyIndex):
         for s in range(len(self.bundle.slot_attribute)):
             ends = bounds[:, s][np.isfinite(bounds[:, s])]
             if len(ends):
-                low, high = np.quantile(ends, (0.01, 0.99))
+                low, high = np.quantile(ends, (0.01, 0.99), method="nearest").tolist()
                 if 0 < high - low < np.inf:
                     self.bundle.unit[s] = (low, high, 1 / (high - low))
