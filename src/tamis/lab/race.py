@@ -281,10 +281,10 @@ def steady(race: Race, updates: float, plan: Plan, done: Callable[[str], None]) 
     running = {name: _Progress(plan) for name in race.filters}
     standings: dict[str, Standing] = {}
     size = 2
-    warming = race.warming
-    while warming:
-        laps = race.play(size, updates, warming)
-        warming = [name for name in warming if not running[name].warm_up(laps[name])]
+    warm: set[str] = set()
+    while len(warm) < len(race.warming):  # all of them to the end, so that their contexts stay the same
+        laps = race.play(size, updates, race.warming)
+        warm |= {name for name in race.warming if running[name].warm_up(laps[name])}
         size = _size(plan, updates, size, laps.values())
     race.catch_up()
     size = 2
