@@ -13,6 +13,7 @@ from __future__ import annotations
 import numpy as np
 
 from . import postings
+from .buffers import levels
 from .jit import bare, inlined, kernel
 from .merge import gather
 
@@ -54,8 +55,9 @@ def place(ix, g, k):
     """Place ``ix.want`` at level ``ix.aim``; 1, or 2 when that is the whole domain, or 0 when there is no room."""
     s = np.int64(ix.group[g])
     low, high = ix.want[s, 0], ix.want[s, 1]
-    if ix.aim[s, 0] > 0 or ix.aim[s, 1] > 0:
-        ix.aim[s, 0] = ix.aim[s, 1] = 1
+    level, _ = levels(ix, g, k)
+    ix.aim[s, 0] = ix.aim[s, 1] = level
+    if level > 0:
         return 2
     point = ix.cell[s] == 0.0
     if point and low != high:
