@@ -14,7 +14,7 @@ JARS := .cache/jars
 # The broker of the tests, of the same version as the client inside the connector.
 BROKER := org.apache.kafka:kafka_2.13:3.9.2 org.slf4j:slf4j-simple:1.7.36
 
-.PHONY: help setup system jars demo test lint format bench soak soak-spark docs constraints clean
+.PHONY: help setup system jars demo test lint format bench lab soak soak-spark docs constraints clean
 
 help: ## this list
 	@awk 'BEGIN {FS = ":.*## "} /^[a-z-]+:.*## / {printf "  make %-12s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -70,6 +70,9 @@ format: setup ## let ruff rewrite the files
 bench: setup ## run the benchmarks and write docs/results.md
 	$(BIN)/python benchmarks/run.py
 
+lab: setup ## the tables and figures of the papers at a small scale, and lab-results/report.html
+	@status=0; $(BIN)/tamis lab run all || status=$$?; $(BIN)/tamis lab report; exit $$status
+
 soak: setup ## the tests with long random runs (hypothesis profile 'soak')
 	HYPOTHESIS_PROFILE=soak $(BIN)/python -m pytest -n $(JOBS) tests
 	$(BIN)/python tests/soak/run.py
@@ -92,5 +95,5 @@ constraints: ## renew constraints.txt from a fresh environment
 	@rm -rf .cache/constraints-venv
 
 clean: ## remove everything that make created
-	rm -rf $(VENV) .cache site build dist .pytest_cache .mypy_cache .ruff_cache .hypothesis .import_linter_cache .benchmarks
+	rm -rf $(VENV) .cache site build dist .pytest_cache .mypy_cache .ruff_cache .hypothesis .import_linter_cache .benchmarks lab-results
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +

@@ -14,18 +14,11 @@ import numba as nb
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
-from numpy.typing import NDArray
 
 from measure import Inexact, Result, Times, clock, in_turns, main, progress, same
 from tamis import EventLog, Filter
-from workloads import message_table
+from tamis.lab.agile_workload import DOMAIN, HALF, NAMES, PROFILES, STEP, Log, World, update_columns
 
-PROFILES = 500_000
-DOMAIN = 10_000.0
-STEP = 150.0
-NAMES = tuple(f"x{k}" for k in range(8))
-HALF = np.array([0.03, 0.083, 1.3, 1.4, 1.5, 1.6, 1.8, 2.0]) * DOMAIN / 2
-"""Half the width of each range: selectivities of about 3 %, 8.3 %, then 87 % to 100 %."""
 UPDATES = 5_000_000  # of the comparison with bare stores, per repeat
 WARM = 10_000_000  # updates before the clock starts: almost every value has moved, most of them several times
 PIECE = 1_024  # profiles that the plain scan looks at together
@@ -51,20 +44,7 @@ PAPER = {"AGILE, 2005": (472, 390, 178, 58, 10.1), "NOINDEX, 2005": (27, 28, 28,
 """Messages/s of the AGILE paper, Table 3 (3.2 GHz Pentium 4), at the same five rates."""
 
 
-# -- contexts that walk ----------------------------------------------------------------------------------------
-
-
-@nb.njit(cache=True)
-def walk(state, context, attribute, step, value):
-    """Moves ``state[context[i], attribute[i]]`` by ``step[i]``, reflected into the domain; ``value``: the new place."""
-    for i in range(len(context)):
-        x = state[context[i], attribute[i]] + step[i]
-        if x < 0.0:
-            x = -x
-        if x > DOMAIN:
-            x = 2 * DOMAIN - x
-        state[context[i], attribute[i]] = x
-        value[i] = x
+# -- without a filter ------------------------------------------------------------------------------------------
 
 
 @nb.njit(cache=True)
@@ -107,78 +87,9 @@ def plain_scan(centre, half, messages, updates, context, attribute, value, found
     return found[:n]
 
 
-class Log(NamedTuple):
-    """Updates and messages of one log, for all sides."""
-
-    mixed: EventLog
-    quiet: EventLog
-    points: NDArray[np.float64]
-    moves: tuple[NDArray[np.int64], NDArray[np.int32], NDArray[np.float64]]
-
-
-class World:
-    """The profiles, and a generator of realistic logs; knows where every context is after the last log it gave."""
-
-    def __init__(self, profiles: int, seed: int) -> None:
-        self.rng = np.random.default_rng(seed)
-        self.moving = profiles * 9 // 10
-        self.profiles = profiles
-        self.names = [f"c{i}" for i in range(self.moving)]
-        self.state = self.rng.uniform(0, DOMAIN, (self.moving, len(NAMES)))
-        self.fixed = self.rng.uniform(0, DOMAIN, (profiles - self.moving, len(NAMES)))
-
-    def subscribe(self, filter: Filter) -> None:
-        """Nine profiles in ten follow their own context, the tenth has constants; ids are 0 to profiles - 1."""
-        pieces = zip(NAMES, HALF.tolist(), strict=True)
-        around = " and ".join(f"{name} between ctx.{name} - {half} and ctx.{name} + {half}" for name, half in pieces)
-        filter.subscribe_many(around, {"id": np.arange(self.moving), "context": self.names})
-        constant = " and ".join(f"{name} between {{{name}lo}} and {{{name}hi}}" for name in NAMES)
-        columns: dict[str, Any] = {"id": np.arange(self.moving, self.profiles)}
-        for k, name in enumerate(NAMES):
-            columns[f"{name}lo"], columns[f"{name}hi"] = self.fixed[:, k] - HALF[k], self.fixed[:, k] + HALF[k]
-        filter.subscribe_many(constant, columns)
-        indices = filter.context_index(self.names)
-        if not np.array_equal(indices, np.arange(self.moving)):
-            raise Inexact("contexts are not numbered in the order of their names")
-        for k, name in enumerate(NAMES):
-            filter.update_many(indices, name, self.state[:, k])
-
-    def updates(self, count: int) -> tuple[NDArray[np.int64], NDArray[np.int32], NDArray[np.float64]]:
-        """Contexts, attributes and new values of the next updates."""
-        context = self.rng.integers(0, self.moving, count)
-        attribute = self.rng.integers(0, len(NAMES), count, np.int32)
-        value = np.empty(count)
-        walk(self.state, context, attribute, self.rng.uniform(-STEP, STEP, count), value)
-        return context, attribute, value
-
-    def log(self, messages: int, updates: int) -> Log:
-        """A log with that many updates before every message, and the same log without messages."""
-        context, attribute, value = self.updates(messages * updates)
-        columns = update_columns(context, attribute, value)
-        points = self.rng.uniform(0, DOMAIN, (messages, len(NAMES)))
-        order = pa.array(np.arange(1, messages + 1, dtype=np.int64) * updates - 1)
-        sent = message_table(points, NAMES).append_column("seq", order)
-        ordered = pa.table({**columns, "seq": np.arange(len(context), dtype=np.int64)})
-        mixed = EventLog.merge(messages=sent, updates=ordered)
-        return Log(mixed, EventLog.merge(updates=pa.table(columns)), points, (context, attribute, value))
-
-    def columns(self) -> NDArray[np.float64]:
-        """The middles of all ranges, one row per attribute, as they are now."""
-        return np.ascontiguousarray(np.concatenate([self.state, self.fixed]).T)
-
-    def matching(self, message: NDArray[np.float64]) -> NDArray[np.int64]:
-        """The ids that match now, by brute force; the bounds are computed as the profiles say."""
-        around = ((self.state - HALF <= message) & (message <= self.state + HALF)).all(axis=1)
-        constant = ((self.fixed - HALF <= message) & (message <= self.fixed + HALF)).all(axis=1)
-        return np.flatnonzero(np.concatenate([around, constant]))
-
-
-def update_columns(
-    context: NDArray[np.int64], attribute: NDArray[np.int32], value: NDArray[np.float64]
-) -> dict[str, Any]:
-    """The three columns of an update table: indices, dictionary codes and numbers, the fast way."""
-    names = pa.DictionaryArray.from_arrays(pa.array(attribute), pa.array(NAMES))
-    return {"context": context, "attribute": names, "value": value}
+def quiet(log: Log) -> EventLog:
+    """The same log without its messages."""
+    return EventLog.merge(updates=pa.table(update_columns(*log.moves)))
 
 
 # -- the two comparisons ---------------------------------------------------------------------------------------
@@ -194,8 +105,8 @@ def compare_at(rate: Rate, profiles: int, repeats: int, share: float) -> tuple[d
     while left > 0:
         part = min(left, MOST, max(1, LONGEST // rate.updates))
         log = world.log(part, rate.updates)
-        agile.process(log.mixed)
-        noindex.process(log.quiet)  # its speed does not depend on what happened before; its contexts do
+        agile.process(log.events)
+        noindex.process(quiet(log))  # its speed does not depend on what happened before; its contexts do
         left -= part
     plain, room = world.columns(), np.empty(1, np.int32)
     seconds: dict[str, list[float]] = {"tamis": [], "noindex": [], "plain": []}
@@ -203,8 +114,8 @@ def compare_at(rate: Rate, profiles: int, repeats: int, share: float) -> tuple[d
     for repeat in range(repeats + 1):
         log = world.log(count, rate.updates)
         ends = np.empty(count, np.int64)
-        one, fast = clock(lambda log=log: agile.process(log.mixed).to_arrow())
-        two, slow = clock(lambda log=log: noindex.process(log.mixed).to_arrow())
+        one, fast = clock(lambda log=log: agile.process(log.events).to_arrow())
+        two, slow = clock(lambda log=log: noindex.process(log.events).to_arrow())
         args = (plain, HALF, log.points, rate.updates, *log.moves, room, ends)
         three, bare = clock(lambda args=args: plain_scan(*args))
         message = np.repeat(np.arange(count), np.diff(ends, prepend=0))
@@ -239,7 +150,7 @@ def updates_alone(profiles: int, repeats: int, count: int) -> dict[str, Times]:
     world = World(profiles, seed=1)
     filter = Filter()
     world.subscribe(filter)
-    array = world.state.copy()
+    array = world.state
     times: dict[str, list[float]] = {"first": [], "tamis": [], "stores": []}
     warm = 5
     for repeat in range(repeats + warm):

@@ -44,9 +44,9 @@ def test_readme_shows_the_first_example_and_the_two_commands() -> None:
         assert needed in text.replace("print(f.explain(", "f.explain("), needed
 
 
-@pytest.mark.parametrize("picture", ["filter.svg", "spark-flow.svg"])
-def test_picture_is_well_formed_and_described(picture: str) -> None:
-    root = ElementTree.parse(ROOT / "docs" / "assets" / picture).getroot()
+@pytest.mark.parametrize("picture", sorted((ROOT / "docs" / "assets").glob("*.svg")), ids=name)
+def test_picture_is_well_formed_and_described(picture: Path) -> None:
+    root = ElementTree.parse(picture).getroot()
     assert root.get("role") == "img"
     assert {child.tag.rpartition("}")[2] for child in root} >= {"title", "desc"}
 

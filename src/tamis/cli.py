@@ -37,6 +37,7 @@ from tamis.files import (
     whole,
     write_rejected,
 )
+from tamis.lab.command import app as lab
 
 if TYPE_CHECKING:
     from tamis import Filter, Matches
@@ -542,6 +543,9 @@ def demo(
     from tamis.spark.demo import run as run_on_spark
 
     run_on_spark(folder, profiles or 100_000, events or 1_000_000, seed, shards)
+
+
+app.add_typer(lab, name="lab")
 
 
 def main() -> None:

@@ -103,7 +103,14 @@ def _state(f: Filter) -> dict[str, Any]:
     compiler = f._compiler
     return {
         "format": FORMAT,
-        "options": {"strategy": f.strategy, "index": f.index, "policy": f.policy, "threads": f.threads},
+        "options": {
+            "strategy": f.strategy,
+            "index": f.index,
+            "policy": f.policy,
+            "threads": f.threads,
+            "indexed": f.indexed,
+            "scope": f.scope,
+        },
         "schema": f._schema.to_dict(),
         "patterns": f._values.patterns(),
         "attributes": list(compiler.attributes.column),

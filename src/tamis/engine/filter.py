@@ -6,7 +6,7 @@ other method prepares or reads; ``match`` is a log of one row. Refuses to know f
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
@@ -17,7 +17,9 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from tamis.errors import EventError, InvariantError, ProfileError, UsageError
-from tamis.index import BlocksIndex, Index, NoIndex
+from tamis.index import FAMILY, BlocksIndex, Index, NoIndex
+from tamis.index.policy import read_policy
+from tamis.index.slots import MAX_SLOTS
 from tamis.kernels import bundles as b
 from tamis.kernels import process as kernel
 from tamis.kernels.program import DEPTH
@@ -39,9 +41,8 @@ from .replay import Replay
 from .subscriptions import Subscriptions
 from .values import ValueStore
 
-STRATEGIES = ("agile", "noindex")
-INDEXES = ("auto", "blocks")
-POLICIES = ("auto",)
+STRATEGIES = ("agile", "eager", "partial", "gbu", "noindex")
+INDEXES = ("auto", "blocks", *FAMILY)
 
 
 @dataclass(frozen=True)
@@ -64,9 +65,13 @@ class Filter:
     >>> f.match({"item": "bolt", "quantity": 7}), f.context("A")["stock"] == 5
     (['w-A'], True)
 
-    ``strategy`` is what an update does to an index: ``agile`` adapts, ``noindex`` has none. ``index`` is the structure
-    (``auto`` chooses), ``threads`` the number of cores a log is spread over, ``schema`` declares kinds of names, such
-    as ``{"price": "number", "ctx.portfolio": "list of text"}``.
+    ``strategy`` is what an update does to an index: ``agile`` adapts, ``eager`` keeps it exact, ``gbu`` moves locally,
+    ``partial`` indexes what lies in a ``scope``, such as ``{"quantity": (0, 50)}``, and ``noindex`` has none: it is a
+    vectorised scan, or, where another ``index`` than ``blocks`` is asked for, paper 000's, which gives every profile to
+    the postfilter. ``index`` is the structure (``auto`` chooses), ``indexed`` how many attributes it covers, the most
+    selective first, or which (``blocks`` always covers all), ``policy`` when ``agile`` makes it more exact again:
+    ``cost``, ``always``, ``fixed(FP)`` or ``auto(C)``. ``threads`` is the number of cores a log is spread over,
+    ``schema`` declares kinds of names, such as ``{"price": "number", "ctx.portfolio": "list of text"}``.
     """
 
     def __init__(
@@ -74,16 +79,26 @@ class Filter:
         *,
         strategy: str = "agile",
         index: str = "auto",
-        policy: str = "auto",
+        policy: str = "cost",
         threads: int = 1,
         schema: Mapping[str, str | Kind] | None = None,
+        indexed: int | Sequence[str] = 2,
+        scope: Mapping[str, tuple[float, float]] | None = None,
     ) -> None:
         _known("strategy", strategy, STRATEGIES)
         _known("index", index, INDEXES)
-        _known("policy", policy, POLICIES)
+        self._policy = read_policy(policy)
+        if index == "auto":
+            index = "blocks" if strategy in ("agile", "noindex") else "skiplist"
+        if index == "blocks" and strategy not in ("agile", "noindex"):
+            raise UsageError(
+                f"strategy {strategy!r}: not on 'blocks', which adapts by itself; choose index {' or '.join(FAMILY)}"
+            )
         if isinstance(threads, bool) or not isinstance(threads, int) or not 1 <= threads <= 256:
             raise UsageError(f"threads: expected a whole number from 1 to 256, got {threads!r}")
-        self.strategy, self.index, self.policy, self.threads = strategy, index, policy, threads
+        self.strategy, self.index, self.policy, self.threads = strategy, index, str(self._policy), threads
+        self.indexed = _read_indexed(indexed)
+        self.scope = _read_scope(scope, strategy)
         self._schema = Schema(schema)
         self._values = ValueStore()
         self._compiler = Compiler(self._schema, self._values)
@@ -103,7 +118,12 @@ class Filter:
         self._pool: ThreadPoolExecutor | None = None
 
     def _new_index(self) -> Index:
-        return NoIndex() if self.strategy == "noindex" else BlocksIndex()
+        if self.index == "blocks":
+            return NoIndex() if self.strategy == "noindex" else BlocksIndex(self._policy)
+        column = self._compiler.attributes
+        indexed = self.indexed if isinstance(self.indexed, int) else [column[name] for name in self.indexed]
+        scope = {column[name]: ends for name, ends in self.scope.items()}
+        return FAMILY[self.index](self.strategy, self._policy, indexed, scope)
 
     # -- profiles ----------------------------------------------------------------------------------------------
 
@@ -505,6 +525,29 @@ _NO_MESSAGES = b.Messages(np.zeros((0, 1)), np.zeros((0, 0), np.int16))
 def _known(what: str, given: Any, known: tuple[str, ...]) -> None:
     if given not in known:
         raise UsageError(f"{what}: expected one of {', '.join(known)}, got {given!r}")
+
+
+def _read_indexed(given: Any) -> int | tuple[str, ...]:
+    if isinstance(given, int) and not isinstance(given, bool) and 1 <= given <= MAX_SLOTS:
+        return given
+    if isinstance(given, Sequence) and not isinstance(given, str) and given and all(isinstance(n, str) for n in given):
+        return tuple(given)
+    raise UsageError(f"indexed: expected a number of attributes from 1 to {MAX_SLOTS}, or their names, got {given!r}")
+
+
+def _read_scope(given: Mapping[str, tuple[float, float]] | None, strategy: str) -> dict[str, tuple[float, float]]:
+    if given and strategy != "partial":
+        raise UsageError(f"scope: only strategy 'partial' has one, not {strategy!r}")
+    scope: dict[str, tuple[float, float]] = {}
+    for name, ends in (given or {}).items():
+        try:
+            low, high = (float(end) for end in ends)
+        except (TypeError, ValueError):
+            raise UsageError(f"scope: expected {{'{name}': (low, high)}}, got {ends!r}") from None
+        if not low <= high:
+            raise UsageError(f"scope: expected low <= high for {name!r}, got {ends!r}")
+        scope[_attribute(name)] = (low, high)
+    return scope
 
 
 def _attribute(name: object) -> str:

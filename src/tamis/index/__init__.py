@@ -3,7 +3,22 @@
 from __future__ import annotations
 
 from .blocks import BlocksIndex
+from .family import FamilyIndex, HashIndex, SkipListIndex
 from .noindex import NoIndex
 from .protocol import Index
+from .trees import BTreeIndex, RTreeIndex
 
-__all__ = ["BlocksIndex", "Index", "NoIndex"]
+FAMILY: dict[str, type[FamilyIndex]] = {kind.name: kind for kind in (SkipListIndex, HashIndex, BTreeIndex, RTreeIndex)}
+"""The indexes of paper 000 by name."""
+
+__all__ = [
+    "FAMILY",
+    "BTreeIndex",
+    "BlocksIndex",
+    "FamilyIndex",
+    "HashIndex",
+    "Index",
+    "NoIndex",
+    "RTreeIndex",
+    "SkipListIndex",
+]

@@ -26,27 +26,12 @@ from tamis.kernels.bundles import (
 )
 
 from .growth import with_room, zeros
-from .protocol import Ids
+from .policy import Policy
+from .protocol import BROKEN, Ids
 from .root import NOTHING, Account, Prospect, fitted, no_root, prospect, root_arrays
 from .slots import MAX_SLOTS, choose_slots
 
 ENOUGH = 512  # messages that say something of the selectivity of attributes
-BROKEN = {
-    1: "the number of entries differs from the number of live clauses",
-    2: "the number of taken places differs from the number of live clauses",
-    3: "a clause and its place disagree",
-    4: "a live clause has a place that counts as free",
-    5: "a clause that could match is shut, or one that cannot is open and not postfiltered",
-    6: "k(i) is not in K(i): the range of an entry lacks values of its interval",
-    7: "the range of an entry is wider than the margin of its line",
-    8: "a constrained slot is not marked as used in its block",
-    9: "the zone of a chunk lacks part of an entry",
-    10: "the box of a block lacks part of an entry",
-    11: "the core of a chunk reaches beyond an entry",
-    12: "the hull of a family at the root lacks a constant of an entry",
-    13: "the sketch differs from the value of a context",
-    14: "the tenant of a context at the root is another one",
-}
 # Arrays whose size does not depend on the number of blocks.
 KEPT = (
     "routes",
@@ -130,8 +115,9 @@ class BlocksIndex:
 
     name: ClassVar[str] = "blocks"
 
-    def __init__(self) -> None:
+    def __init__(self, policy: Policy | None = None) -> None:
         self.bundle = empty_blocks(1, np.zeros(1, np.int32), np.full((1, 255), np.inf), np.ones(1), 1)
+        self.bundle.count[kernel.DUE] = kernel.DEBT if policy is None else policy.patience(kernel.DEBT)
         self._built = self._shut = self._next_look = self._routed = 0
         self._since = self.bundle.count.copy()
         self._prospect, self._account = NOTHING, Account(self.bundle.count)
@@ -166,6 +152,7 @@ class BlocksIndex:
         self.bundle.count[PROBES : kernel.N_BLOCKS] = counts[PROBES : kernel.N_BLOCKS]
         self.bundle.count[kernel.N_CONTEXTS] = counts[kernel.N_CONTEXTS]
         self.bundle.count[kernel.ROOT_MET] = counts[kernel.ROOT_MET]
+        self.bundle.count[kernel.DUE] = counts[kernel.DUE]
         self.fit(int(counts[kernel.N_CONTEXTS]), world.contexts.value.shape[1])
         if len(at_root):
             self.bundle = self.bundle.replace(**root_arrays(self._prospect, at_root, world))

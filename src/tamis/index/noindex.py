@@ -21,7 +21,7 @@ from tamis.kernels.bundles import (
     World,
 )
 
-from .protocol import Ids
+from .protocol import BROKEN, Ids
 from .root import fitted, no_sketch
 from .slots import MAX_SLOTS, choose_slots
 
@@ -96,8 +96,6 @@ class NoIndex:
         """Nothing to do: a scan is always exact."""
 
     def check(self, ids: Ids, world: World) -> None:
-        from .blocks import BROKEN
-
         code, clause, slot = kernel.check(self.bundle, ids, world)
         if code:
             raise InvariantError(f"noindex: {BROKEN[code]} (clause {clause}, slot {slot})")

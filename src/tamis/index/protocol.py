@@ -26,6 +26,27 @@ from numpy.typing import NDArray
 from tamis.kernels.bundles import World
 
 Ids = NDArray[np.int32]
+BROKEN = {
+    1: "the number of entries differs from the number of live clauses",
+    2: "the number of taken places differs from the number of live clauses",
+    3: "a clause and its place disagree",
+    4: "a live clause has a place that counts as free",
+    5: "a clause that could match is shut, or one that cannot is open and not postfiltered",
+    6: "k(i) is not in K(i): the range of an entry lacks values of its interval",
+    7: "the range of an entry is wider than the margin of its line",
+    8: "a constrained slot is not marked as used in its block",
+    9: "the zone of a chunk lacks part of an entry",
+    10: "the box of a block lacks part of an entry",
+    11: "the core of a chunk reaches beyond an entry",
+    12: "the hull of a family at the root lacks a constant of an entry",
+    13: "the sketch differs from the value of a context",
+    14: "the tenant of a context at the root is another one",
+    16: "keys are out of order",
+    17: "the markers of an entry do not make up the range it holds",
+    18: "a list and the markers of an entry disagree",
+    19: "the range of a node lacks part of what is in it, or has more",
+    20: "a node and its children or its depth disagree",
+}
 
 
 class Index(Protocol):

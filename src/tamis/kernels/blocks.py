@@ -59,6 +59,7 @@ from .bundles import (
     PROBES,
     PROFILE,
     TEMPLATE,
+    UPDATES,
 )
 from .cells import (
     ABSENT_CELL,
@@ -74,6 +75,7 @@ from .cells import (
     COUNTS,
     DEBT,
     DEESCALATIONS,
+    DUE,
     FIXED,
     FULL,
     LINE,
@@ -90,7 +92,6 @@ from .cells import (
     ROOT_MET,
     SPLITS,
     TAKEN,
-    VAIN,
     cell,
     cells_of,
     find_routes,
@@ -125,7 +126,9 @@ __all__ = [
     "CHUNKS_MET",
     "CLEAN",
     "COUNTS",
+    "DEBT",
     "DEESCALATIONS",
+    "DUE",
     "LINE",
     "MASKS",
     "MOVES",
@@ -221,25 +224,38 @@ def _postfilter(ix, m, n_doubts, doubts, edges, hits, n, special, world):
 
 
 @bare
-def _owe(debt, chunk, amount, owed, n_owed):
-    """Add to the debt of a chunk that may improve; when it is due the chunk is noted for deescalation."""
+def _patience(ix):
+    """The debt at which the policy deescalates a chunk."""
+    patience = ix.count[DUE]
+    return patience if patience >= 0 else -patience * ix.count[UPDATES] // max(1, ix.count[FALSE_POSITIVES])
+
+
+@bare
+def _owe(debt, chunk, patience, owed, n_owed):
+    """A chunk that may improve was scanned in vain; when that happens too often it is noted for deescalation."""
     if debt[chunk] >= 0:
-        debt[chunk] += amount
-        if debt[chunk] >= DEBT and n_owed < owed.shape[0]:
+        debt[chunk] += 1
+        if debt[chunk] >= patience and n_owed < owed.shape[0]:
             debt[chunk] = 0
             owed[n_owed] = chunk
             n_owed += 1
     return n_owed
 
 
+@bare
+def size(ix):
+    """The number of blocks that a probe may meet."""
+    return ix.used.shape[0]
+
+
 @kernel
-def scratch_for(slots, entries, strips, attributes):
+def scratch_for(slots, blocks, strips, attributes):
     """Room that a probe works in: blocks met; chunks of a group of them; per block its slots and cells; slot masks.
 
     Last what it needs at the root.
     """
     return (
-        np.empty(entries // BLOCK + 64, np.int32),
+        np.empty(blocks + 64, np.int32),
         np.empty((GROUP * CHUNKS, 3), np.uint32),
         np.empty((GROUP, slots + 1), np.int64),
         np.empty((GROUP + 1, 2, max(64, slots)), np.uint8),
@@ -340,6 +356,7 @@ def probe(ix, m, world, hits, special, doubts, edges, owed, scratch):
     n = n_doubts = n_owed = zero = np.int64(0)  # not literals, which would be types of their own
     ix.count[PROBES] += 1
     ix.seen[slots, SINCE] = 0.0
+    patience = _patience(ix)
     sampled = ix.count[PROBES] % MESSAGE_SAMPLE == 1
     n_met = _meet(ix, g, met)
     chunks_met = 0
@@ -370,7 +387,7 @@ def probe(ix, m, world, hits, special, doubts, edges, owed, scratch):
                     found &= covers(lines, (chunk * slots + live[u]) * LINE, q[live[u]], q[live[u]])
                 alive[j + STEP, 2] = found
                 if found == 0:
-                    n_owed = _owe(debt, chunk, np.int64(VAIN), owed, n_owed)
+                    n_owed = _owe(debt, chunk, patience, owed, n_owed)
                 else:
                     _ask_for_chunk(ix, chunk, live, np.int64(GLANCE), live[slots])
                     prefetch(profile, chunk * CHUNK)
@@ -387,7 +404,7 @@ def probe(ix, m, world, hits, special, doubts, edges, owed, scratch):
                 if found == 0:
                     break
             if found == 0:
-                n_owed = _owe(debt, chunk, np.int64(VAIN), owed, n_owed)
+                n_owed = _owe(debt, chunk, patience, owed, n_owed)
                 continue
             place = chunk * CHUNK
             fixed = found & masks[chunk, FIXED]

@@ -197,3 +197,112 @@ class Scan(Record):
         "count": (np.int64, 1),
         **SKETCH,
     }
+
+
+class Postings(Record):
+    """Lists of entries; see :mod:`tamis.kernels.postings`."""
+
+    FIELDS: ClassVar = {
+        "marker": (np.int32, 2),
+        "list": (np.int32, 2),
+        "marks": (np.int32, 3),  # [entry, group, 2 * most]: list and marker of each of an entry's markers
+        "used": (np.uint8, 2),  # [entry, group]: how many there are
+        "stock": (np.int64, 1),
+    }
+
+
+# What every index of paper 000 has, whatever its structure; see :mod:`tamis.kernels.strategies`. An entry is a clause
+# number, a group is what one structure indexes together: one slot, or several where a structure has many dimensions.
+FAMILY = {
+    "postings": Postings,
+    "held": (np.float64, 3),  # [entry, slot, 2]: K(i), the values of the slot for which the entry is returned
+    "level": (np.int8, 3),  # [entry, slot, 2]: how far each end is escalated, 0 is exact
+    "state": (np.uint8, 2),  # [entry, group]: OUT, PLACED or EVERYWHERE
+    "everywhere": (np.uint64, 2),  # [group, word]: entries that the group returns for every message
+    "always": (np.int64, 1),  # [group]: and how many they are
+    "certain": (np.uint8, 1),  # [entry]: what all groups return of it matches
+    "bits": (np.uint64, 2),  # [2, word]: the merge works in these
+    "brief": (np.uint64, 2),  # [2, word >> 6]: a bit for every word that is not empty
+    "want": (np.float64, 2),  # [slot, 2]: the interval that is to be placed
+    "aim": (np.int8, 2),  # [slot, 2]: and the level at which
+    "group": (np.int32, 1),  # [groups + 1]: the first slot of each group
+    "scope": (np.float64, 2),  # [slot, 2]: of PARTIAL
+    "rule": (np.float64, 1),  # strategy, policy and what they count
+    "seen": (np.float64, 2),  # [slot, SEEN]: what the policy has measured
+    "routes": (np.uint64, 2),
+    "route": (np.int32, 2),
+    "slot_attribute": (np.int32, 1),
+    "attribute_slot": (np.int32, 1),
+    "count": (np.int64, 1),
+    **SKETCH,
+}
+
+
+class SkipList(Record):
+    """Interval skip lists; see :mod:`tamis.kernels.skiplist`."""
+
+    FIELDS: ClassVar = {
+        **FAMILY,
+        "key": (np.float64, 1),  # [node]
+        "node": (np.int32, 2),  # [node, 2]: height, first edge
+        "to": (np.int32, 1),  # [edge]: the node it leads to; an edge is also the number of a list
+        "ends": (np.int32, 3),  # [entry, group, 2]: the nodes between which an entry lies
+        "path": (np.int32, 1),  # [height]: the way to a node
+        "spare": (np.int64, 1),  # nodes and edges in use, random state, rough ends, tallest node of each group
+    }
+
+
+class HashTable(Record):
+    """Hash tables of cells; see :mod:`tamis.kernels.hashtable`."""
+
+    FIELDS: ClassVar = {
+        **FAMILY,
+        "cell": (np.float64, 1),  # [slot]: the width of a cell, 0 where values themselves are hashed
+        "bucket": (np.int64, 2),  # [bucket, 2]: group and cell; a bucket is also the number of a list
+        "slots": (np.int32, 1),  # open addressing: bucket, -1 for none
+        "spare": (np.int64, 1),  # buckets in use
+    }
+
+
+class BTree(Record):
+    """B+-trees with node buffers; see :mod:`tamis.kernels.btree`. Leaves are the first nodes, inner nodes follow."""
+
+    FIELDS: ClassVar = {
+        **FAMILY,
+        "node": (np.int32, 2),  # [node, 2]: entries or children, parent; a node is also the number of a list
+        "span": (np.float64, 2),  # [node, 3]: the least lower and the largest upper end, and that of its buffer
+        "low": (np.float64, 2),  # [leaf, LEAF]: the intervals of the entries
+        "high": (np.float64, 2),
+        "entry": (np.int32, 2),  # [leaf, LEAF]
+        "key": (np.float64, 3),  # [inner, 2, FAN]: the least key of each child, its ends
+        "key_entry": (np.int32, 2),  # [inner, FAN]: and its number
+        "child": (np.int32, 2),  # [inner, FAN]
+        "cap": (np.float64, 2),  # [inner, FAN]: the largest upper end below each child
+        "home": (np.int32, 2),  # [entry, group]: the leaf it is in, -1 for none
+        "tree": (np.int32, 2),  # [group, 2]: root and height
+        "path": (np.int32, 1),  # nodes that are still to be visited
+        "spare": (np.int64, 1),  # nodes in use and free ones
+    }
+
+
+class RTree(Record):
+    """An R-tree with node buffers over all slots; see :mod:`tamis.kernels.rtree`."""
+
+    FIELDS: ClassVar = {
+        **FAMILY,
+        "node": (np.int32, 2),  # [node, 3]: entries or children, parent, height; a node is also the number of a list
+        "hull": (np.float64, 3),  # [node, slot, 2]: its box
+        "load": (np.float64, 3),  # [node, slot, 2]: the box of what its buffer holds
+        "box": (np.float64, 3),  # [node, 2 * slot + end, FAN]: the boxes of its children or entries
+        "child": (np.int32, 2),  # [node, FAN]: and their numbers
+        "home": (np.int32, 2),  # [entry, group]: the leaf it is in, -1 for none
+        "tree": (np.int32, 2),  # [group, 2]: root and height
+        "unit": (np.float64, 2),  # [slot, 3]: the part of the domain where sizes are measured, and 1 / its length
+        "at": (np.float64, 2),  # [slot, 2]: the message, as a box
+        "meets": (np.uint8, 1),  # [FAN]: the children that it meets
+        "order": (np.int32, 2),  # [2, FAN]: of a split: children in order, now and for the best cut so far
+        "middle": (np.float64, 1),  # [FAN]
+        "part": (np.float64, 3),  # [2 * FAN, slot, 2]: hulls of the first children, of the last ones
+        "path": (np.int32, 1),  # nodes that are still to be visited
+        "spare": (np.int64, 1),  # nodes in use and free ones
+    }

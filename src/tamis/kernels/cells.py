@@ -60,13 +60,14 @@ BLOCKS_MET, CHUNKS_MET, DEESCALATIONS, MOVES, SPLITS = range(COMMON_COUNTS, COMM
 N_BLOCKS, N_NODES, SAMPLES, N_AWAY = range(COMMON_COUNTS + 5, COMMON_COUNTS + 9)
 # Entries at the root, contexts in the sketch, contexts that passed it.
 N_ROOT, N_CONTEXTS, ROOT_MET = range(COMMON_COUNTS + 9, COMMON_COUNTS + 12)
+# Scans of a chunk in vain after which it is deescalated; a negative one times updates per false positive.
+DUE = COMMON_COUNTS + 12
 COUNTS = 20
 # Places of clauses that are in no block.
 OUT, AT_ROOT = -1, -2
 
 OPEN_LOW, OPEN_HIGH, ANY_HIGH, ABSENT_CELL = np.uint8(0), np.uint8(254), np.uint8(255), np.uint8(255)
-DEBT = 1024  # postfilter tests that cost as much as one deescalation (about 70 microseconds)
-VAIN = 1  # and as one scan of a chunk in vain
+DEBT = 1024  # scans of a chunk in vain that cost as much as one deescalation (about 70 microseconds)
 CLEAN = -1  # debt of a chunk that a deescalation could not improve
 UNBOUNDED = 200  # margin of a line, in cells, from which on it lets everything through
 FULL = np.uint32(0xFFFFFFFF)

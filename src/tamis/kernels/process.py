@@ -14,6 +14,7 @@ from numba.extending import overload
 
 from . import blocks as _blocks
 from . import scan as _scan
+from . import strategies as _strategies
 from .bundles import (
     CONTEXT,
     EFFECT,
@@ -51,7 +52,7 @@ REDRAW = 2  # updates per context from which on drawing all of them is cheaper
 
 
 def _kernels_of(bundle):
-    return {Blocks: _blocks, Scan: _scan}[bundle.record]
+    return {Blocks: _blocks, Scan: _scan}.get(bundle.record, _strategies)
 
 
 def _probe(ix, m, world, hits, special, doubts, edges, owed, scratch):
@@ -76,6 +77,15 @@ def _deescalate(ix, chunk, world):
 
 def _announce(ix, k, a, world):
     """``announce`` of the index."""
+
+
+def _size(ix):
+    """``size`` of the index."""
+
+
+@overload(_size, jit_options=BARE)
+def _size_of(ix):
+    return _kernels_of(ix).size.py_func
 
 
 @overload(_announce, jit_options=BARE)
@@ -316,7 +326,7 @@ def replay(ix, shard, shards, runs, updates, skip, tracks, conditions, track_con
     owed = np.empty(64, np.int64)
     heard = np.empty((TILE + 1, 2), np.int64)
     slots = max(1, ix.slot_attribute.shape[0])
-    scratch = _blocks.scratch_for(slots, ix.clause.shape[0], ix.strip.shape[0], world.contexts.value.shape[1])
+    scratch = _blocks.scratch_for(slots, _size(ix), ix.strip.shape[0], world.contexts.value.shape[1])
     for i in range(runs.shape[0]):
         first, last = runs[i, 1], runs[i, 2]
         if runs[i, 0] == UPDATE:

@@ -271,6 +271,12 @@ def probe(ix, m, world, hits, special, doubts, edges, owed, scratch):
 
 
 @bare
+def size(ix):
+    """A scan meets no blocks."""
+    return 0
+
+
+@bare
 def check(ix, ids, world):
     """Verify that every live clause has its place and its bounds; (code, clause, slot) as ``blocks.check``."""
     if ix.count[N_ENTRIES] != ids.shape[0]:

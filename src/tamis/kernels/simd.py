@@ -109,12 +109,12 @@ def prefetch(typingctx, array, offset):
 
 @intrinsic
 def lowest_bit(typingctx, mask):
-    """The position of the lowest set bit of a non-zero mask."""
-    sig = types.int64(types.uint32)
+    """The position of the lowest set bit of a non-zero mask of 32 or 64 bits."""
+    sig = types.int64(types.uint64 if mask is types.uint64 else types.uint32)
 
     def codegen(context, builder, signature, args):
         n = builder.cttz(args[0], ir.Constant(ir.IntType(1), 1))
-        return builder.zext(n, ir.IntType(64))
+        return n if n.type.width == 64 else builder.zext(n, ir.IntType(64))
 
     return sig, codegen
 
@@ -127,5 +127,17 @@ def count_bits(typingctx, mask):
     def codegen(context, builder, signature, args):
         bits = builder.ctpop(args[0])
         return bits if bits.type.width == 64 else builder.zext(bits, ir.IntType(64))
+
+    return sig, codegen
+
+
+@intrinsic
+def cycles(typingctx):
+    """The processor's clock: what costs are measured with where a call of Python's clock would cost more than they."""
+    sig = types.int64()
+
+    def codegen(context, builder, signature, args):
+        kind = ir.FunctionType(ir.IntType(64), [])
+        return builder.call(cgutils.get_or_insert_function(builder.module, kind, "llvm.readcyclecounter"), [])
 
     return sig, codegen
