@@ -29,7 +29,7 @@ from .values import ValueStore
 if TYPE_CHECKING:
     from .filter import Filter
 
-FORMAT = "tamis-filter-4"
+FORMAT = "tamis-filter-5"
 
 
 def save(f: Filter, path: Path) -> None:
