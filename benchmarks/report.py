@@ -7,16 +7,12 @@ command.
 from __future__ import annotations
 
 import math
-import os
-import platform
 from collections.abc import Mapping, Sequence
-from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
 import matplotlib
 
-import tamis
 from measure import cells
 
 matplotlib.use("agg")
@@ -54,37 +50,6 @@ EXPLAINED = {
     "growth": "The same profiles as in the first section, every tenth of them around a context of its own.",
     "peers": "The same profiles and messages in general-purpose engines.",
 }
-
-
-# -- the machine -----------------------------------------------------------------------------------------------
-
-
-def machine() -> dict[str, str]:
-    """What the figures were measured on."""
-    return {
-        "processor": _processor(),
-        "cores": str(os.cpu_count()),
-        "memory": f"{_memory() / 1e9:.0f} GB",
-        "system": f"{platform.system()} {platform.machine()}",
-        "Python": platform.python_version(),
-        "tamis": tamis.__version__,
-        **{name: version(name) for name in ("numpy", "numba", "pyarrow")},
-    }
-
-
-def _processor() -> str:
-    try:
-        lines = Path("/proc/cpuinfo").read_text(encoding="utf-8").splitlines()
-    except OSError:
-        return platform.processor() or platform.machine()
-    facts = {name.strip(): value.strip() for name, _, value in (line.partition(":") for line in lines)}
-    speed = f", {float(facts['cpu MHz']) / 1000:.1f} GHz" if "cpu MHz" in facts else ""
-    wide = next((name.upper() for name in ("avx512f", "avx2") if name in facts.get("flags", "").split()), "")
-    return f"{facts.get('model name', platform.machine())}{speed}{f', {wide}' if wide else ''}"
-
-
-def _memory() -> int:
-    return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
 
 
 # -- the page --------------------------------------------------------------------------------------------------

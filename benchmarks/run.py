@@ -20,7 +20,8 @@ from rich.console import Console
 from rich.table import Table
 
 from measure import cells
-from report import ORDER, machine, write
+from report import ORDER, write
+from tamis.lab.experiment import machine
 
 HERE = Path(__file__).parent
 ROOT = HERE.parent

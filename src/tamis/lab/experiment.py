@@ -297,4 +297,6 @@ def _processor() -> str:
     except OSError:
         return platform.processor() or platform.machine()
     facts = {name.strip(): value.strip() for name, _, value in (line.partition(":") for line in lines)}
-    return facts.get("model name", platform.machine())
+    speed = f", {float(facts['cpu MHz']) / 1000:.1f} GHz" if "cpu MHz" in facts else ""
+    wide = next((f", {name.upper()}" for name in ("avx512f", "avx2") if name in facts.get("flags", "").split()), "")
+    return f"{facts.get('model name', platform.machine())}{speed}{wide}"
