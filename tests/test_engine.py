@@ -201,8 +201,20 @@ def test_a_saved_filter_is_shared_by_processes(tmp_path: Path) -> None:
 
 
 def test_wrong_arguments_name_what_is_known() -> None:
-    with pytest.raises(UsageError, match="agile, noindex"):
+    with pytest.raises(UsageError, match="agile, eager, partial, gbu, noindex"):
         Filter(strategy="lazy")
+    with pytest.raises(UsageError, match="auto, blocks, skiplist, hash, btree, rtree"):
+        Filter(index="bitmap")
+    with pytest.raises(UsageError, match="cost, always, fixed\\(FP\\), auto\\(C\\)"):
+        Filter(policy="never")
+    with pytest.raises(UsageError, match="not on 'blocks'"):
+        Filter(strategy="eager", index="blocks")
+    with pytest.raises(UsageError, match="only strategy 'partial'"):
+        Filter(scope={"x": (0, 1)})
+    with pytest.raises(UsageError, match="low <= high"):
+        Filter(strategy="partial", scope={"x": (1, 0)})
+    with pytest.raises(UsageError, match="indexed: expected a number"):
+        Filter(indexed=0)
     with pytest.raises(UsageError, match="threads"):
         Filter(threads=0)
     f = Filter()
