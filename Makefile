@@ -41,7 +41,8 @@ $(STAMP): pyproject.toml constraints.txt
 	  rm -rf $(VENV); "$$chosen" -m venv $(VENV); \
 	fi
 	@echo "installing the pinned versions of constraints.txt into $(VENV)"
-	@$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt hatchling editables
+	@# Without build isolation what builds tamis, and PySpark, which comes as sources, has to be there.
+	@$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt hatchling editables setuptools wheel
 	@$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt --no-build-isolation -e '.[dev]'
 	@touch $@
 	@echo "ready: $(BIN)/tamis, $(BIN)/python"
@@ -88,9 +89,9 @@ constraints: ## renew constraints.txt from a fresh environment
 	@for candidate in $(CANDIDATES); do \
 	  if "$$candidate" -c 'import sys; sys.exit(sys.version_info < (3, 11))' >/dev/null 2>&1; then "$$candidate" -m venv .cache/constraints-venv; break; fi; \
 	done
-	@.cache/constraints-venv/bin/python -m pip install --quiet --disable-pip-version-check '.[dev]'
+	@.cache/constraints-venv/bin/python -m pip install --quiet --disable-pip-version-check setuptools wheel '.[dev]'
 	@head -2 constraints.txt > .cache/constraints.txt
-	@.cache/constraints-venv/bin/python -m pip freeze --exclude tamis >> .cache/constraints.txt
+	@.cache/constraints-venv/bin/python -m pip freeze --all --exclude pip --exclude tamis >> .cache/constraints.txt
 	@mv .cache/constraints.txt constraints.txt
 	@rm -rf .cache/constraints-venv
 
