@@ -291,7 +291,7 @@ class BlocksIndex:
                 routes=with_room(self.bundle.routes, templates),
                 route=with_room(self.bundle.route, len(world.templates.predicate)),
             )
-            kernel.find_routes(self.bundle, known, templates, world)
+            kernel.find_routes(self.bundle, known, templates, True, world)
             self._routed = templates
 
     def _grow(self) -> None:

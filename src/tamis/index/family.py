@@ -45,9 +45,17 @@ STRATEGIES = {
 }
 NODES = 8_192  # of a skip list, per attribute: finer than that the postfilter is cheaper
 SPARE = 1.5  # room for markers, nodes and lists beyond what a build needs
+CROWDED = 0.9  # of that room, in use: then lists are packed anew
 SURVEYED = 256  # clauses with which the levels are tried after a build
 WEIGHTS = (60.0, 2_000.0)
 """Cycles of a test and of a move, until they have been measured."""
+
+
+def _empty_stock() -> NDArray[np.int64]:
+    """No markers handed out, none free."""
+    stock = np.full(1 + postings.CLASSES, -1, np.int64)
+    stock[postings.MARKERS_USED] = 0
+    return stock
 
 
 class FamilyIndex:
@@ -96,8 +104,6 @@ class FamilyIndex:
         for s, attribute in enumerate(slots.tolist()):
             if attribute in self._scope and self._strategy == kernel.PARTIAL:
                 scope[s] = self._scope[attribute]
-        stock = np.full(1 + postings.CLASSES, -1, np.int64)
-        stock[postings.MARKERS_USED] = 0
         own = self._structure_arrays(room, slots, groups, markers)
         lists = own.pop("#lists")
         family = {
@@ -106,7 +112,7 @@ class FamilyIndex:
                 list=np.tile(np.array([0, -1, 0], np.int32), (lists, 1)),
                 marks=zeros((room, len(groups) - 1, 2 * self.marks), np.int32),
                 used=zeros((room, len(groups) - 1), np.uint8),
-                stock=stock,
+                stock=_empty_stock(),
             ),
             "held": zeros((room, n, 2)),
             "level": zeros((room, n, 2), np.int8),
@@ -198,11 +204,22 @@ class FamilyIndex:
         return had_none or bool(count[kernel.SHORT])
 
     def crowded(self) -> bool:
-        """Never: there is no home to be away from."""
-        return False
+        """Lists have grown and moved until there is little room for more."""
+        lists = self.bundle.postings
+        return bool(lists.stock[postings.MARKERS_USED] > CROWDED * len(lists.marker) and len(lists.marker) > 1024)
 
     def settle(self, world: World) -> None:
-        """Nothing to do, for the same reason."""
+        """Give every list a place of its size, without gaps between them, and room behind the last."""
+        lists = self.bundle.postings
+        fill = lists.list[:, postings.FILL].astype(np.int64)
+        room = np.where(fill > 0, np.ceil(np.log2(np.maximum(fill, 1))), -1).astype(np.int32)
+        size = np.where(fill > 0, 1 << np.maximum(room, 0).astype(np.int64), 0)
+        needed = int(size.sum())
+        marker = zeros((max(len(lists.marker), int(SPARE * needed)), 2), np.int32)
+        postings.compact(lists, marker, np.concatenate([[0], np.cumsum(size)[:-1]]), room)
+        stock = _empty_stock()
+        stock[postings.MARKERS_USED] = needed
+        self.bundle = self.bundle.replace(postings=lists.replace(marker=marker, stock=stock))
 
     def remove(self, ids: Ids, world: World) -> None:
         kernel.remove(self.bundle, ids, world)
@@ -253,7 +270,7 @@ class FamilyIndex:
                 routes=with_room(self.bundle.routes, templates),
                 route=with_room(self.bundle.route, len(world.templates.predicate)),
             )
-            cells.find_routes(self.bundle, known, templates, world)
+            cells.find_routes(self.bundle, known, templates, False, world)
             self._routed = templates
 
 
@@ -264,27 +281,29 @@ class SkipListIndex(FamilyIndex):
     record: ClassVar[type[Record]] = SkipList
     structure: ClassVar[Any] = skiplist
     marks: ClassVar[int] = 32
+    factor: ClassVar[int] = 24
 
     def _structure_arrays(
         self, room: int, slots: NDArray[np.int32], groups: NDArray[np.int32], markers: int
     ) -> dict[str, Any]:
-        n = len(groups) - 1
-        nodes = 2 * n + n * min(2 * room, NODES)
-        edges = int(1.4 * nodes) + 2 * n * skiplist.MAX_HEIGHT + 64
-        key, node, to = np.zeros(nodes), np.zeros((nodes, 2), np.int32), np.zeros(edges, np.int32)
+        n, own = len(groups) - 1, skiplist.MAX_HEIGHT + 1
+        edges = n * own + int(1.4 * n * min(2 * room, NODES)) + 64
+        key, beyond = np.zeros(edges), np.full(edges, np.inf)
+        height, to = np.zeros(edges, np.int8), np.zeros(edges, np.int32)
         for g in range(n):
-            first = g * skiplist.MAX_HEIGHT
-            key[2 * g], key[2 * g + 1] = -np.inf, np.inf
-            node[2 * g] = (skiplist.MAX_HEIGHT, first)
-            to[first : first + skiplist.MAX_HEIGHT] = 2 * g + 1
+            first, last = g * own, g * own + skiplist.MAX_HEIGHT
+            key[first], key[last], height[first] = -np.inf, np.inf, skiplist.MAX_HEIGHT
+            to[first:last] = last
         spare = np.ones(skiplist.TALLEST + n, np.int64)
-        spare[: skiplist.TALLEST] = (2 * n, n * skiplist.MAX_HEIGHT, 88_172_645_463_325_252, 0)
+        spare[: skiplist.TALLEST] = (n * own, 88_172_645_463_325_252, 0)
         return {
             "key": key,
-            "node": node,
+            "height": height,
             "to": to,
+            "beyond": beyond,
             "ends": zeros((room, n, 2), np.int32),
             "path": np.zeros(skiplist.MAX_HEIGHT, np.int32),
+            "edges": np.zeros(self.marks, np.int32),
             "spare": spare,
             "#lists": edges,
         }

@@ -349,12 +349,6 @@ def _prune(ix, g, n):
 
 
 @bare
-def extend(ix, g, k):
-    """False: an entry that leaves its node has to be placed anew."""
-    return False
-
-
-@bare
 def unplace(ix, g, k):
     """Take entry ``k`` out."""
     n = np.int64(ix.home[k, g])

@@ -34,6 +34,12 @@ def levels(ix, g, k):
 
 
 @bare
+def extend(ix, g, k):
+    """False: an entry that leaves its node, or its cells, has to be placed anew."""
+    return False
+
+
+@bare
 def set_level(ix, g, k, level):
     """Entry ``k`` is now at that level, with all of its ends."""
     for s in range(ix.group[g], ix.group[g + 1]):

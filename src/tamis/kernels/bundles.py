@@ -243,12 +243,14 @@ class SkipList(Record):
 
     FIELDS: ClassVar = {
         **FAMILY,
-        "key": (np.float64, 1),  # [node]
-        "node": (np.int32, 2),  # [node, 2]: height, first edge
+        "key": (np.float64, 1),  # [node]; the number of a node is that of its first edge
+        "height": (np.int8, 1),  # [node]
         "to": (np.int32, 1),  # [edge]: the node it leads to; an edge is also the number of a list
+        "beyond": (np.float64, 1),  # [edge]: the key of that node
         "ends": (np.int32, 3),  # [entry, group, 2]: the nodes between which an entry lies
         "path": (np.int32, 1),  # [height]: the way to a node
-        "spare": (np.int64, 1),  # nodes and edges in use, random state, rough ends, tallest node of each group
+        "edges": (np.int32, 1),  # [marks]: those that make up a range
+        "spare": (np.int64, 1),  # edges in use, random state, rough ends, tallest node of each group
     }
 
 

@@ -245,8 +245,11 @@ def routed(ix, r, which, i, first):
 
 
 @bare
-def find_routes(ix, known, templates, world):
-    """Fill in the routes of templates known..templates; those that are not regular stay without, and are searched."""
+def find_routes(ix, known, templates, whole, world):
+    """Fill in the routes of templates known..templates; those that are not regular stay without, and are searched.
+
+    With ``whole`` a template is regular only if all of its predicates have a slot; else those without are passed over.
+    """
     row, pred = world.templates.row, world.templates.predicate
     for r in range(known, templates):
         first, last = np.int64(row[r, FIRST_PREDICATE]), np.int64(row[r, FIRST_PREDICATE] + row[r, PREDICATES])
@@ -255,7 +258,9 @@ def find_routes(ix, known, templates, world):
             regular = which == BY_SLOT or row[r, GATE_LENGTH] == 0
             for p in range(first, last):
                 s = np.int64(ix.attribute_slot[pred[p, ATTRIBUTE]])
-                regular = regular and pred[p, TRAITS] == 0 and s >= 0
+                regular = regular and pred[p, TRAITS] == 0 and (s >= 0 or not whole)
+                if s < 0:
+                    continue
                 low = np.int64(pred[p, LOW_CTX]) if pred[p, LOW] == CTX or pred[p, LOW] == CTX_PLUS else -1
                 high = np.int64(pred[p, HIGH_CTX]) if pred[p, HIGH] == CTX or pred[p, HIGH] == CTX_PLUS else -1
                 for i in range(2):
@@ -271,6 +276,8 @@ def find_routes(ix, known, templates, world):
                 continue
             for p in range(first, last):
                 at = np.int64(ix.attribute_slot[pred[p, ATTRIBUTE]])
+                if at < 0:
+                    continue
                 for i in range(2):
                     if which == BY_CONTEXT:
                         at = np.int64(pred[p, LOW_CTX] if i == 0 else pred[p, HIGH_CTX])

@@ -80,12 +80,6 @@ def place(ix, g, k):
 
 
 @bare
-def extend(ix, g, k):
-    """False: an entry that leaves its cells has to be placed anew."""
-    return False
-
-
-@bare
 def unplace(ix, g, k):
     """Take entry ``k`` out."""
     postings.drop(ix.postings, k, g)

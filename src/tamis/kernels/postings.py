@@ -14,7 +14,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from .jit import bare
+from .jit import bare, kernel
 from .simd import prefetch
 
 # Columns of Postings.marker: the entry; which of the entry's markers it is.
@@ -131,6 +131,21 @@ def drop_one(ps, k, g, j):
     if j != last:
         marks[k, g, 2 * j], marks[k, g, 2 * j + 1] = marks[k, g, 2 * last], marks[k, g, 2 * last + 1]
         ps.marker[marks[k, g, 2 * j + 1], WHICH] = j
+
+
+@kernel
+def compact(ps, marker, at, room):
+    """Carry all markers over to ``marker``: list ``i`` to ``at[i]``, with room for 2**room[i] of them."""
+    lists, marks = ps.list, ps.marks
+    for k in range(marks.shape[0]):
+        for g in range(marks.shape[1]):
+            for j in range(ps.used[k, g]):
+                i = np.int64(marks[k, g, 2 * j])
+                m = at[i] + marks[k, g, 2 * j + 1] - lists[i, AT]
+                marker[m, ENTRY], marker[m, WHICH] = k, j
+                marks[k, g, 2 * j + 1] = m
+    for i in range(lists.shape[0]):
+        lists[i, AT], lists[i, ROOM] = at[i], room[i]
 
 
 @bare

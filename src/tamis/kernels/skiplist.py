@@ -1,13 +1,15 @@
 """Interval skip lists (Hanson and Johnson 1996), the structure of paper 000's experiments.
 
-A *node* is a key, an *edge* leads from a node to the next one of at least its level: the range [key, next key). Every
-edge has a list of entries. An entry that holds [low, high] has markers on the highest edges that together make up that
-range, so a probe finds it on exactly one edge of its way down. Ranges are half open: a closed end is the next double.
+A *node* is a key, an *edge* leads from a node to the next one of at least its level: the range [key, next key). The
+edges of a node lie beside each other and know the key they lead to, so that a search reads one cache line a node; the
+number of a node is that of its first edge. Every edge has a list of entries. An entry that holds [low, high] has
+markers on edges that together make up that range, the highest ones when it is placed, so a probe finds it on exactly
+one edge of its way down. Ranges are half open: a closed end is the next double.
 
 *Levels*, for each end of an interval: at level 0 it has a node of its own; at level j it is rounded outward to the next
 node that reaches level j, so at level 1 to the ranges of the bottom, at higher ones to longer and longer ranges, and
-above the tallest node there is no end. To escalate is to go up a level ("the lowest higher-level range that covers the
-new range"), to deescalate to go down, where the last step may split a range.
+above the tallest node there is no end. To escalate is to go up: to the lowest higher level whose range is as long as
+the way that the end went, to deescalate is to go down a level, where the last step may split a range.
 
 Nodes stay until the next build, and there is room for so many of them: when it is used up, ends are rounded to nodes
 that are there. Hanson and Johnson remove nodes that nobody needs. With values that never repeat that would be two nodes
@@ -26,31 +28,35 @@ from .jit import bare, kernel
 from .merge import gather
 from .postfilter import interval
 from .postings import AT, ENTRY, FILL, MARKERS_USED
+from .simd import prefetch
 
-# Columns of SkipList.node.
-HEIGHT, EDGE = range(2)
 MAX_HEIGHT = 12  # one node in four reaches the next level: enough for 16 million
 LARGEST = np.finfo(np.float64).max  # of a key: behind it there is only the node behind all others
-# Entries of SkipList.spare: nodes and edges handed out; random state; ends that were rounded by much; then the tallest
-# node of each group.
-NODES, EDGES, RANDOM, ROUGH, TALLEST = range(5)
+# Entries of SkipList.spare: edges handed out; random state; ends that were rounded by much; then the tallest node of
+# each group.
+EDGES, RANDOM, ROUGH, TALLEST = range(4)
+NO_ROOM, DONE, TOO_MANY = range(3)
 
 
 @bare
 def header(g):
-    """The node before all others of a group; the one behind all others follows it."""
-    return np.int64(2 * g)
+    """The node before all others of a group."""
+    return np.int64(g) * (MAX_HEIGHT + 1)
+
+
+@bare
+def tail(g):
+    """The node behind all others of a group."""
+    return header(g) + MAX_HEIGHT
 
 
 @bare
 def _before(ix, g, v, level):
     """The last node that reaches ``level`` (from 1) with a key <= v; the nodes above it go to ``ix.path``."""
-    n, v = header(g), min(v, LARGEST)
+    n, v, to, beyond = header(g), min(v, LARGEST), ix.to, ix.beyond
     for up in range(ix.spare[TALLEST + g] - 1, level - 2, -1):
-        t = np.int64(ix.to[ix.node[n, EDGE] + up])
-        while ix.key[t] <= v:
-            n = t
-            t = np.int64(ix.to[ix.node[n, EDGE] + up])
+        while beyond[n + up] <= v:
+            n = np.int64(to[n + up])
         ix.path[up] = n
     return n
 
@@ -78,27 +84,28 @@ def node_at(ix, g, v):
     n = _before(ix, g, v, 1)
     if ix.key[n] == v and n != header(g):
         return n
-    height = _height(ix)
-    new, edge = ix.spare[NODES], ix.spare[EDGES]
+    new, height = ix.spare[EDGES], _height(ix)
+    if new + height > ix.to.shape[0]:
+        return np.int64(-1)
     crossing = 0
     for up in range(min(height, ix.spare[TALLEST + g])):
-        crossing += lists[ix.node[ix.path[up], EDGE] + up, FILL]
+        crossing += lists[ix.path[up] + up, FILL]
     room = ix.postings.stock[MARKERS_USED] + 4 * crossing <= ix.postings.marker.shape[0]
     for up in range(min(height, ix.spare[TALLEST + g])):
-        left = np.int64(ix.node[ix.path[up], EDGE] + up)
+        left = np.int64(ix.path[up]) + up
         for i in range(lists[left, FILL]):
             room = room and postings.may_add(ix.postings, np.int64(ix.postings.marker[lists[left, AT] + i, ENTRY]), g)
-    if new == ix.node.shape[0] or edge + height > ix.to.shape[0] or not room:
+    if not room:
         return np.int64(-1)
-    ix.spare[NODES] += 1
     ix.spare[EDGES] += height
-    ix.key[new], ix.node[new, HEIGHT], ix.node[new, EDGE] = v, height, edge
+    ix.key[new], ix.height[new] = v, height
     while ix.spare[TALLEST + g] < height:
         ix.path[ix.spare[TALLEST + g]] = header(g)
         ix.spare[TALLEST + g] += 1
     for up in range(height):
-        left, right = np.int64(ix.node[ix.path[up], EDGE] + up), np.int64(edge + up)
+        left, right = np.int64(ix.path[up]) + up, new + up
         ix.to[right], ix.to[left] = ix.to[left], new
+        ix.beyond[right], ix.beyond[left] = ix.beyond[left], v
         for i in range(lists[left, FILL]):
             postings.add(ix.postings, right, np.int64(ix.postings.marker[lists[left, AT] + i, ENTRY]), g)
     return new
@@ -106,35 +113,44 @@ def node_at(ix, g, v):
 
 @bare
 def _mark(ix, g, k, n, last):
-    """Put markers of entry ``k`` on the highest edges from node ``n`` to node ``last``; False when there is no room."""
-    end = ix.key[last]
+    """Put markers of entry ``k`` on the highest edges from node ``n`` to node ``last``: DONE, TOO_MANY, or NO_ROOM."""
+    end, lists, edges = ix.key[last], ix.postings.list, ix.edges
+    count, most = 0, edges.shape[0] - np.int64(ix.postings.used[k, g])
     while n != last:
-        up = min(np.int64(ix.node[n, HEIGHT]), ix.spare[TALLEST + g]) - 1
-        edge = np.int64(ix.node[n, EDGE])
-        while up > 0 and ix.key[ix.to[edge + up]] > end:
+        up = min(np.int64(ix.height[n]), ix.spare[TALLEST + g]) - 1
+        while up > 0 and ix.beyond[n + up] > end:
             up -= 1
-        if not postings.add(ix.postings, edge + up, k, g):
-            return False
-        n = np.int64(ix.to[edge + up])
-    return True
+        if count == most:
+            return TOO_MANY
+        edges[count] = n + up
+        prefetch(lists, (n + up) * 3)
+        count += 1
+        n = np.int64(ix.to[n + up])
+    for i in range(count):
+        prefetch(ix.postings.marker, np.int64(lists[edges[i], AT] + lists[edges[i], FILL]) * 2)
+    for i in range(count):
+        if not postings.add(ix.postings, np.int64(edges[i]), k, g):
+            return NO_ROOM
+    return DONE
 
 
 @bare
-def _nodes_for(ix, g):
-    """The nodes between which ``ix.want`` lies at level ``ix.aim``."""
-    s = np.int64(ix.group[g])
-    low, high = ix.want[s, 0], ix.want[s, 1]
-    a, b = header(g), header(g) + 1
-    if low > -np.inf and ix.aim[s, 0] <= ix.spare[TALLEST + g]:
-        a = node_at(ix, g, low) if ix.aim[s, 0] == 0 else np.int64(-1)
-        if a < 0:
-            a = _before(ix, g, low, max(1, np.int64(ix.aim[s, 0])))
-    if high < LARGEST and ix.aim[s, 1] <= ix.spare[TALLEST + g]:
-        b = node_at(ix, g, np.nextafter(high, np.inf)) if ix.aim[s, 1] == 0 else np.int64(-1)
-        if b < 0:
-            level = max(1, np.int64(ix.aim[s, 1]))
-            b = np.int64(ix.to[ix.node[_before(ix, g, high, level), EDGE] + level - 1])
-    return a, b
+def _low_node(ix, g, low, level):
+    """The node from which a range on that begins at ``low`` is marked."""
+    if low == -np.inf or level > ix.spare[TALLEST + g]:
+        return header(g)
+    n = node_at(ix, g, low) if level == 0 else np.int64(-1)
+    return n if n >= 0 else _before(ix, g, low, max(1, level))
+
+
+@bare
+def _high_node(ix, g, high, level):
+    """The node up to which a range that ends at ``high`` is marked."""
+    if high >= LARGEST or level > ix.spare[TALLEST + g]:
+        return tail(g)
+    n = node_at(ix, g, np.nextafter(high, np.inf)) if level == 0 else np.int64(-1)
+    level = max(1, level)
+    return n if n >= 0 else np.int64(ix.to[_before(ix, g, high, level) + level - 1])
 
 
 @bare
@@ -155,29 +171,63 @@ def place(ix, g, k):
     """Place ``ix.want`` at level ``ix.aim``; 1, or 2 when that is the whole domain, or 0 when there is no room."""
     s = np.int64(ix.group[g])
     while True:
-        a, b = _nodes_for(ix, g)
-        if a == header(g) and b == header(g) + 1:
+        a = _low_node(ix, g, ix.want[s, 0], np.int64(ix.aim[s, 0]))
+        b = _high_node(ix, g, ix.want[s, 1], np.int64(ix.aim[s, 1]))
+        if a == header(g) and b == tail(g):
             return 2
-        if _mark(ix, g, k, a, b):
+        marked = _mark(ix, g, k, a, b)
+        if marked == DONE:
             _hold(ix, g, k, a, b)
             return 1
-        many = not postings.may_add(ix.postings, k, g)
         postings.drop(ix.postings, k, g)
-        if not many:
+        if marked == NO_ROOM:
             return 0
         for end in range(2):  # longer ranges are fewer
             ix.aim[s, end] = min(MAX_HEIGHT + 1, ix.aim[s, end] + 1)
 
 
 @bare
+def _rise(ix, g, k, end):
+    """Raise ``ix.aim`` of an end that was left to the lowest level whose range is as long as the way it went.
+
+    The lowest range that covers the old end as well would often be far longer: wherever a tall node lies in between.
+    Returns the node at the new end.
+    """
+    s = np.int64(ix.group[g])
+    level, above = np.int64(ix.aim[s, end]), top(ix, g)
+    way = abs(ix.want[s, end] - ix.held[k, s, end])
+    if level < above and way < np.inf:
+        _before(ix, g, ix.want[s, end], level)
+        while level < above:
+            n = np.int64(ix.path[level - 1])
+            if ix.beyond[n + level - 1] - ix.key[n] >= way:
+                ix.aim[s, end] = level
+                return np.int64(ix.to[n + level - 1]) if end == 1 else n
+            level += 1
+    ix.aim[s, end] = above
+    return tail(g) if end == 1 else header(g)
+
+
+@bare
 def extend(ix, g, k):
-    """As ``place`` for an entry that is placed: when its range only grows, what is new gets markers, the rest stays."""
-    a, b = _nodes_for(ix, g)
+    """Escalate an entry that is placed: an end that was left rises, from ``ix.aim`` on, and what is new gets markers.
+
+    The rest stays, so that E(i) contains K(i) as in paper 000. False when it cannot: then it has to be placed anew.
+    """
+    s = np.int64(ix.group[g])
     old_a, old_b = np.int64(ix.ends[k, g, 0]), np.int64(ix.ends[k, g, 1])
-    grows = ix.key[a] <= ix.key[old_a] and ix.key[old_b] <= ix.key[b]
-    if not grows or (a == header(g) and b == header(g) + 1):
+    a, b = old_a, old_b
+    if ix.want[s, 0] < ix.held[k, s, 0]:
+        a = _rise(ix, g, k, 0)
+    else:
+        ix.aim[s, 0] = max(1, ix.level[k, s, 0])
+    if ix.want[s, 1] > ix.held[k, s, 1]:
+        b = _rise(ix, g, k, 1)
+    else:
+        ix.aim[s, 1] = max(1, ix.level[k, s, 1])
+    if a == header(g) and b == tail(g):
         return False
-    if not (_mark(ix, g, k, a, old_a) and _mark(ix, g, k, old_b, b)):
+    if _mark(ix, g, k, a, old_a) != DONE or _mark(ix, g, k, old_b, b) != DONE:
         return False
     _hold(ix, g, k, a, b)
     return True
@@ -197,11 +247,9 @@ def collect(ix, g, m, world):
         return
     n, x = header(g), min(x, LARGEST)
     for up in range(ix.spare[TALLEST + g] - 1, -1, -1):
-        t = np.int64(ix.to[ix.node[n, EDGE] + up])
-        while ix.key[t] <= x:
-            n = t
-            t = np.int64(ix.to[ix.node[n, EDGE] + up])
-        gather(ix, np.int64(ix.node[n, EDGE] + up), g)
+        while ix.beyond[n + up] <= x:
+            n = np.int64(ix.to[n + up])
+        gather(ix, n + up, g)
 
 
 @bare
@@ -228,11 +276,11 @@ def check_structure(ix, ids, world):
     groups = ix.group.shape[0] - 1
     for g in range(groups):
         n = header(g)
-        while n != header(g) + 1:
-            for up in range(min(ix.node[n, HEIGHT], ix.spare[TALLEST + g])):
-                if not ix.key[n] < ix.key[ix.to[ix.node[n, EDGE] + up]]:
+        while n != tail(g):
+            for up in range(min(ix.height[n], ix.spare[TALLEST + g])):
+                if not (ix.key[n] < ix.beyond[n + up] and ix.beyond[n + up] == ix.key[ix.to[n + up]]):
                     return 16, -1, g
-            n = np.int64(ix.to[ix.node[n, EDGE]])
+            n = np.int64(ix.to[n])
     for i in range(ids.shape[0]):
         k = np.int64(ids[i])
         for g in range(groups):
@@ -242,9 +290,9 @@ def check_structure(ix, ids, world):
             n, last = np.int64(ix.ends[k, g, 0]), np.int64(ix.ends[k, g, 1])
             while n != last:
                 t = np.int64(-1)
-                for up in range(ix.node[n, HEIGHT]):
-                    if postings.has(ix.postings, np.int64(ix.node[n, EDGE] + up), k, g):
-                        t = np.int64(ix.to[ix.node[n, EDGE] + up])
+                for up in range(ix.height[n]):
+                    if postings.has(ix.postings, n + up, k, g):
+                        t = np.int64(ix.to[n + up])
                         markers -= 1
                 if t < 0 or markers < 0:
                     return 17, k, g

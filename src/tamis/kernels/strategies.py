@@ -9,8 +9,8 @@ round outward, the top is the whole domain, where an entry needs no structure at
 | NOINDEX | it cannot: every entry is returned always | nothing |
 | EAGER | place it exactly | place it exactly |
 | PARTIAL | as EAGER inside the scope; outside the entry is returned always | the same |
-| GBU | place it at level 1: the ranges that are there, nothing is split or joined | nothing |
-| AGILE | *escalate* the end that left: one level up | nothing, the index does not even hear of it |
+| GBU | place it at level LEAF: the ranges that are there, nothing is split or joined | nothing |
+| AGILE | *escalate* the end that left: up to a range that covers | nothing, the index does not even hear of it |
 
 AGILE *deescalates* when a message meets an entry in vain and the policy agrees: ``fixed(FP)`` at every FP-th such false
 positive (``always`` is FP = 1), ``auto(C)`` with FP = C * updates / false positives, one level down each time.
@@ -30,6 +30,7 @@ import numpy as np
 from numba.extending import overload
 
 from . import btree as _btree
+from . import buffers as _buffers
 from . import hashtable as _hashtable
 from . import rtree as _rtree
 from . import skiplist as _skiplist
@@ -77,7 +78,7 @@ from .bundles import (
     RTree,
     SkipList,
 )
-from .cells import BY_SLOT, depends, moves, narrow, pin, routed
+from .cells import BY_CONTEXT, BY_SLOT, depends, moves, narrow, pin, routed
 from .jit import BARE, bare, inlined, kernel
 from .merge import ONE64, begin, clear, is_empty, take_out
 from .postfilter import bound, constant, holds, interval, satisfiable
@@ -87,9 +88,10 @@ OUT, PLACED, EVERYWHERE = range(3)
 EAGER, PARTIAL, GBU, AGILE, NOINDEX = range(5)
 FIXED, AUTO, COST = range(3)
 # Entries of Family.rule: what was chosen; false positives since the last deescalation; cycles that false positives have
-# cost and deescalations not yet used; cycles of a test and of a move; messages since the last review.
-STRATEGY, POLICY, PARAMETER, IN_VAIN, CREDIT, TEST_COST, MOVE_COST, MESSAGES = range(8)
-RULES = 8
+# cost and deescalations not yet used; cycles of a test and of a move; messages of late; index updates until
+# the last review.
+STRATEGY, POLICY, PARAMETER, IN_VAIN, CREDIT, TEST_COST, MOVE_COST, MESSAGES, REVIEWED = range(9)
+RULES = 9
 # Columns of Family.seen: updates of values that move a slot's ranges, and the sum of their squared steps, both fading;
 # the share of entries that a message passes; the least and the largest value in messages; the best level; then, per
 # level, how far beyond its interval a range reaches on each side; then what each level costs.
@@ -101,7 +103,9 @@ SEEN = COSTS + LEVELS
 DEESCALATIONS, INDEX_UPDATES, SHORT, SHUT = range(COMMON_COUNTS, COMMON_COUNTS + 4)
 COUNTS = COMMON_COUNTS + 4
 REVIEW = 64  # messages between two reviews of the best levels
+HURRY = 8_192  # or index updates, when they are many between messages
 AHEAD = 8
+LEAF = 2  # the level of GBU
 
 
 # The type of a bundle says which structure it is; see :mod:`tamis.kernels.process`.
@@ -120,7 +124,7 @@ def _unplace(ix, g, k):
 
 
 def _extend(ix, g, k):
-    """``extend`` of the structure."""
+    """``extend`` of the structure: of the skip list, where a range may simply become larger; the others refuse."""
 
 
 def _collect(ix, g, m, world):
@@ -143,7 +147,7 @@ def _unplace_of(ix, g, k):
 
 @overload(_extend, jit_options=BARE)
 def _extend_of(ix, g, k):
-    return _structure(ix).extend.py_func
+    return (_skiplist if ix.record is SkipList else _buffers).extend.py_func
 
 
 @overload(_collect, jit_options=BARE)
@@ -159,6 +163,24 @@ def _top_of(ix, g):
 # -- one entry -------------------------------------------------------------------------------------------------
 
 
+@inlined
+def _ends(ix, k, s, world):
+    """The interval of clause ``k`` on a slot as its context stands; without a bound it is infinite."""
+    meta, row, pred = world.clauses.meta, world.templates.row, world.templates.predicate
+    r = np.int64(meta[k, TEMPLATE])
+    c, own = np.int64(meta[k, CONTEXT]), np.int64(meta[k, CONSTANTS])
+    low, high = -np.inf, np.inf
+    p = routed(ix, r, BY_SLOT, s, np.int64(row[r, FIRST_PREDICATE]))
+    if p >= 0:
+        if pred[p, LOW] != NONE:
+            low = bound(pred[p, LOW], pred[p, LOW_CTX], pred[p, LOW_CONST], c, own, world)
+        if pred[p, HIGH] != NONE:
+            high = bound(pred[p, HIGH], pred[p, HIGH_CTX], pred[p, HIGH_CONST], c, own, world)
+    elif ix.routes[r, BY_SLOT] == 0:
+        _, low, high = interval(k, np.int64(ix.slot_attribute[s]), world)
+    return low, high
+
+
 @bare
 def _read(ix, k, g, world):
     """The intervals of clause ``k`` on the slots of a group as its context stands, into ``ix.want``.
@@ -166,7 +188,7 @@ def _read(ix, k, g, world):
     An empty one is a point, so that all structures may rely on low <= high; the postfilter knows better.
     """
     for s in range(ix.group[g], ix.group[g + 1]):
-        _, low, high = interval(k, np.int64(ix.slot_attribute[s]), world)
+        low, high = _ends(ix, k, s, world)
         ix.want[s, 0], ix.want[s, 1] = low, max(low, high)
 
 
@@ -251,11 +273,11 @@ def _learn_reach(ix, k, g):
 
 
 @bare
-def _move(ix, k, g):
-    """Place entry ``k`` anew, where ``ix.want`` and ``ix.aim`` say."""
+def _move(ix, k, g, grow):
+    """Place entry ``k`` anew, where ``ix.want`` and ``ix.aim`` say; if it may ``grow``, what is there may stay."""
     weigh = ix.rule[POLICY] == COST
     start = cycles() if weigh else np.int64(0)
-    if not (ix.rule[STRATEGY] == AGILE and ix.state[k, g] == PLACED and _extend(ix, g, k)):
+    if not (grow and ix.state[k, g] == PLACED and _extend(ix, g, k)):
         _take(ix, k, g)
         _put(ix, k, g)
     ix.count[INDEX_UPDATES] += 1
@@ -393,6 +415,23 @@ def _tell(ix, k, world):
 
 
 @bare
+def _tell_others(ix, k, g, a, world):
+    """As :func:`_tell`, where only what entry ``k`` holds in a group has changed; ``a`` is told by the caller."""
+    meta, row, pred = world.clauses.meta, world.templates.row, world.templates.predicate
+    r, c = meta[k, TEMPLATE], np.int64(meta[k, CONTEXT])
+    for p in range(row[r, FIRST_PREDICATE], row[r, FIRST_PREDICATE] + row[r, PREDICATES]):
+        s = ix.attribute_slot[pred[p, ATTRIBUTE]]
+        if c < 0 or s < ix.group[g] or s >= ix.group[g + 1]:
+            continue
+        for end in range(2):
+            kind = pred[p, LOW] if end == 0 else pred[p, HIGH]
+            other = np.int64(pred[p, LOW_CTX] if end == 0 else pred[p, HIGH_CTX])
+            if (kind == CTX or kind == CTX_PLUS) and other != a:
+                low, high = _slack(ix, k, other, world)
+                narrow(world.contexts, c, other, low, high)
+
+
+@bare
 def _reconsider(ix, k, world):
     """Clause ``k`` was placed anew: an interval may have become empty, or unbounded, or found no room."""
     if ix.rule[STRATEGY] == EAGER:
@@ -424,7 +463,7 @@ def _revise(ix, k, g, world):
         for end in range(2):
             ix.aim[s, end] = 0
             if strategy == GBU:
-                ix.aim[s, end] = min(1, _top(ix, g) - 1)
+                ix.aim[s, end] = min(LEAF, _top(ix, g) - 1)
             elif strategy == AGILE:
                 ix.aim[s, end] = ix.level[k, s, end]
                 left = ix.want[s, 0] < ix.held[k, s, 0] if end == 0 else ix.want[s, 1] > ix.held[k, s, 1]
@@ -434,9 +473,18 @@ def _revise(ix, k, g, world):
                     ix.aim[s, end] = min(_top(ix, g), np.int64(ix.level[k, s, end]) + 1)
     if strategy == AGILE:
         ix.count[ESCALATIONS] += 1
-    _move(ix, k, g)
+    _move(ix, k, g, strategy == AGILE and ix.rule[POLICY] != COST)
     _reconsider(ix, k, world)
     return True
+
+
+@inlined
+def _group_of(ix, s):
+    """The group of a slot."""
+    g = 0
+    while ix.group[g + 1] <= s:
+        g += 1
+    return g
 
 
 @bare
@@ -447,6 +495,13 @@ def escalate(ix, k, a, v, world):
     if meta[k, PLACE] < 0:
         return nothing
     r = meta[k, TEMPLATE]
+    if a < 64 and not (meta[k, FLAGS] & CLOSED or math.isnan(v)):
+        p = routed(ix, r, BY_CONTEXT, a, np.int64(row[r, FIRST_PREDICATE]))
+        if p >= 0:  # the one predicate that this value moves
+            g = _group_of(ix, np.int64(ix.attribute_slot[pred[p, ATTRIBUTE]]))
+            if _revise(ix, k, g, world) and ix.rule[STRATEGY] != EAGER:
+                _tell_others(ix, k, g, a, world)
+            return _slack(ix, k, a, world)
     if row[r, GATE_LENGTH] > 0 or meta[k, FLAGS] & CLOSED or math.isnan(v):
         if not satisfiable(k, world):
             if not meta[k, FLAGS] & CLOSED:
@@ -461,9 +516,7 @@ def escalate(ix, k, a, v, world):
     for p in range(row[r, FIRST_PREDICATE], row[r, FIRST_PREDICATE] + row[r, PREDICATES]):
         s = np.int64(ix.attribute_slot[pred[p, ATTRIBUTE]])
         if s >= 0 and (pred[p, TRAITS] & COMPLEX or moves(pred, p, a)):
-            for g in range(ix.group.shape[0] - 1):
-                if ix.group[g] <= s and s < ix.group[g + 1]:
-                    moved = _revise(ix, k, g, world) or moved
+            moved = _revise(ix, k, _group_of(ix, s), world) or moved
     if moved and ix.rule[STRATEGY] != EAGER:
         _tell(ix, k, world)  # other values move the same ends, or other ends of the same group
     return _slack(ix, k, a, world)
@@ -481,12 +534,16 @@ def follow(ix, k, p, a, v, world):
 
 @bare
 def announce(ix, k, a, world):
-    """Prefetch what an escalation of clause ``k`` will read."""
-    prefetch(ix.held, k * ix.held.shape[1] * 2)
-    prefetch(ix.state, k * ix.state.shape[1])
-    marks = ix.postings.marks
-    for g in range(marks.shape[1]):
-        prefetch(marks, (k * marks.shape[1] + g) * marks.shape[2])
+    """Prefetch what an escalation of clause ``k`` by context attribute ``a`` will read."""
+    row, marks = world.templates.row, ix.postings.marks
+    r = np.int64(world.clauses.meta[k, TEMPLATE])
+    p = routed(ix, r, BY_CONTEXT, a, np.int64(row[r, FIRST_PREDICATE])) if a < 64 else np.int64(-1)
+    if p >= 0:
+        s = np.int64(ix.attribute_slot[world.templates.predicate[p, ATTRIBUTE]])
+        g = _group_of(ix, s)
+        prefetch(ix.held, (k * ix.held.shape[1] + s) * 2)
+        for i in range(0, 2 * np.int64(ix.postings.used[k, g]) + 1, 16):  # lines of 16 numbers
+            prefetch(marks, (k * marks.shape[1] + g) * marks.shape[2] + i)
     return np.int64(-1)
 
 
@@ -504,6 +561,8 @@ def observe(ix, c, a, v, old, weight, world):
         if s >= 0 and moves(pred, p, a):
             ix.seen[s, MOVED] += weight
             ix.seen[s, STEPS] += weight * step * step
+    if ix.count[INDEX_UPDATES] - ix.rule[REVIEWED] >= HURRY:
+        _review(ix)
 
 
 @bare
@@ -547,7 +606,8 @@ def _review(ix):
             best = j if ix.seen[first, COSTS + j] < ix.seen[first, COSTS + best] else best
         for s in range(first, last):
             ix.seen[s, BEST] = best
-    ix.rule[MESSAGES] = ix.rule[MESSAGES] * 0.5
+    ix.rule[MESSAGES] *= 0.5
+    ix.rule[REVIEWED] = ix.count[INDEX_UPDATES]
 
 
 @bare
@@ -573,20 +633,18 @@ def _wanted(ix, k, s, end):
 @bare
 def _lower(ix, k, s, end, world):
     """Deescalate entry ``k`` on one end of a slot: one level down, or to the best one."""
-    for g in range(ix.group.shape[0] - 1):
-        if not (ix.group[g] <= s and s < ix.group[g + 1]):
-            continue
-        _read(ix, k, g, world)
-        for t in range(ix.group[g], ix.group[g + 1]):
-            for e in range(2):
-                if ix.rule[POLICY] == COST:
-                    ix.aim[t, e] = np.int8(ix.seen[t, BEST])
-                else:
-                    level = min(_top(ix, g), np.int64(ix.level[k, t, e]))
-                    ix.aim[t, e] = max(0, level - 1) if t == s and e == end else level
-        _move(ix, k, g)
-        ix.count[DEESCALATIONS] += 1
-    _tell(ix, k, world)
+    g = _group_of(ix, s)
+    _read(ix, k, g, world)
+    for t in range(ix.group[g], ix.group[g + 1]):
+        for e in range(2):
+            if ix.rule[POLICY] == COST:
+                ix.aim[t, e] = np.int8(ix.seen[t, BEST])
+            else:
+                level = min(_top(ix, g), np.int64(ix.level[k, t, e]))
+                ix.aim[t, e] = max(0, level - 1) if t == s and e == end else level
+    _move(ix, k, g, False)
+    ix.count[DEESCALATIONS] += 1
+    _tell_others(ix, k, g, np.int64(-1), world)
 
 
 @bare
@@ -631,20 +689,9 @@ def survey(ix, ids, world):
 @bare
 def _blamed(ix, k, m, world):
     """2 * slot + end of the indexed predicate of clause ``k`` that fails for message ``m``; -1 when none does."""
-    meta, row, pred = world.clauses.meta, world.templates.row, world.templates.predicate
-    r = np.int64(meta[k, TEMPLATE])
-    c, own = np.int64(meta[k, CONTEXT]), np.int64(meta[k, CONSTANTS])
     for s in range(ix.slot_attribute.shape[0]):
         x = world.messages.value[m, ix.slot_attribute[s]]
-        p = routed(ix, r, BY_SLOT, s, np.int64(row[r, FIRST_PREDICATE]))
-        low, high = -np.inf, np.inf
-        if p >= 0:
-            if pred[p, LOW] != NONE:
-                low = bound(pred[p, LOW], pred[p, LOW_CTX], pred[p, LOW_CONST], c, own, world)
-            if pred[p, HIGH] != NONE:
-                high = bound(pred[p, HIGH], pred[p, HIGH_CTX], pred[p, HIGH_CONST], c, own, world)
-        elif ix.routes[r, BY_SLOT] == 0:
-            _, low, high = interval(k, np.int64(ix.slot_attribute[s]), world)
+        low, high = _ends(ix, k, s, world)
         if x < low:
             return 2 * s
         if x > high:
