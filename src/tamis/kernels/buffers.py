@@ -34,9 +34,21 @@ def levels(ix, g, k):
 
 
 @bare
+def leaf(ix):
+    """The level of leaves, at which GBU works."""
+    return np.int64(1)
+
+
+@bare
 def extend(ix, g, k):
     """False: an entry that leaves its node, or its cells, has to be placed anew."""
     return False
+
+
+@bare
+def sink(ix, g, k, s, end, x):
+    """The level to which an end goes that was met in vain: one down."""
+    return max(np.int64(0), np.int64(ix.level[k, s, end]) - 1)
 
 
 @bare

@@ -8,8 +8,9 @@ one edge of its way down. Ranges are half open: a closed end is the next double.
 
 *Levels*, for each end of an interval: at level 0 it has a node of its own; at level j it is rounded outward to the next
 node that reaches level j, so at level 1 to the ranges of the bottom, at higher ones to longer and longer ranges, and
-above the tallest node there is no end. To escalate is to go up: to the lowest higher level whose range is as long as
-the way that the end went, to deescalate is to go down a level, where the last step may split a range.
+above the tallest node there is no end. To escalate is to go up: from an exact place to a leaf, from there to the lowest
+higher level whose range is as long as the way that the end went. To deescalate is to go down, to ranges that lack the
+value that was found in vain; at level 0 a range may be split.
 
 Nodes stay until the next build, and there is room for so many of them: when it is used up, ends are rounded to nodes
 that are there. Hanson and Johnson remove nodes that nobody needs. With values that never repeat that would be two nodes
@@ -209,28 +210,51 @@ def _rise(ix, g, k, end):
 
 
 @bare
-def extend(ix, g, k):
-    """Escalate an entry that is placed: an end that was left rises, from ``ix.aim`` on, and what is new gets markers.
+def leaf(ix):
+    """The level at which GBU works: a leaf is what lies between two nodes of level 2, four ranges on average."""
+    return np.int64(2)
 
-    The rest stays, so that E(i) contains K(i) as in paper 000. False when it cannot: then it has to be placed anew.
+
+@bare
+def extend(ix, g, k):
+    """Escalate an entry that is placed: an end that was left rises, and what is new gets markers.
+
+    The rest stays, so that E(i) contains K(i) as in paper 000. False when the entry has to be placed anew: when there
+    is no room, and when an end has left an exact place. One update is no evidence of more to come: it goes to a leaf.
     """
     s = np.int64(ix.group[g])
-    old_a, old_b = np.int64(ix.ends[k, g, 0]), np.int64(ix.ends[k, g, 1])
-    a, b = old_a, old_b
-    if ix.want[s, 0] < ix.held[k, s, 0]:
+    a, b = np.int64(ix.ends[k, g, 0]), np.int64(ix.ends[k, g, 1])
+    old_a, old_b = a, b
+    below, above = ix.want[s, 0] < ix.held[k, s, 0], ix.want[s, 1] > ix.held[k, s, 1]
+    if (below and ix.level[k, s, 0] < leaf(ix)) or (above and ix.level[k, s, 1] < leaf(ix)):
+        for end in range(2):
+            ix.aim[s, end] = max(leaf(ix), np.int64(ix.level[k, s, end]))
+        return False
+    if below:
         a = _rise(ix, g, k, 0)
-    else:
-        ix.aim[s, 0] = max(1, ix.level[k, s, 0])
-    if ix.want[s, 1] > ix.held[k, s, 1]:
+    if above:
         b = _rise(ix, g, k, 1)
-    else:
-        ix.aim[s, 1] = max(1, ix.level[k, s, 1])
     if a == header(g) and b == tail(g):
         return False
     if _mark(ix, g, k, a, old_a) != DONE or _mark(ix, g, k, old_b, b) != DONE:
         return False
     _hold(ix, g, k, a, b)
     return True
+
+
+@bare
+def sink(ix, g, k, s, end, x):
+    """The level to which an end goes that was met in vain at ``x``: the highest lower one whose range lacks ``x``."""
+    level = min(ix.spare[TALLEST + g], np.int64(ix.level[k, s, end]) - 1)
+    if level < 1:
+        return np.int64(0)
+    _before(ix, g, ix.want[s, end], 1)
+    while level > 0:
+        n = np.int64(ix.path[level - 1])
+        if ix.beyond[n + level - 1] <= x if end == 1 else x < ix.key[n]:
+            break
+        level -= 1
+    return level
 
 
 @bare

@@ -9,14 +9,15 @@ round outward, the top is the whole domain, where an entry needs no structure at
 | NOINDEX | it cannot: every entry is returned always | nothing |
 | EAGER | place it exactly | place it exactly |
 | PARTIAL | as EAGER inside the scope; outside the entry is returned always | the same |
-| GBU | place it at level LEAF: the ranges that are there, nothing is split or joined | nothing |
+| GBU | place it at the level of leaves: the ranges that are there, nothing is split or joined | nothing |
 | AGILE | *escalate* the end that left: up to a range that covers | nothing, the index does not even hear of it |
 
 AGILE *deescalates* when a message meets an entry in vain and the policy agrees: ``fixed(FP)`` at every FP-th such false
-positive (``always`` is FP = 1), ``auto(C)`` with FP = C * updates / false positives, one level down each time.
-``cost`` is ours. It measures, in cycles, what a false positive and a move cost, how often and how far values move, and
-how wide the ranges of each level are; from that it computes the level at which an entry of a slot costs least, and
-moves entries there: those that leave their range at once, the others as far as the false positives they cause pay.
+positive (``always`` is FP = 1), ``auto(C)`` with FP = C * updates / false positives, both of late. It goes down to
+where that message would not have met it. ``cost`` is ours. It measures, in cycles, what a false positive and a move
+cost, how often and how far values move, and how wide the ranges of each level are; from that it computes the level at
+which an entry of a slot costs least, and moves entries there: those that leave their range at once, the others as far
+as the false positives they cause pay.
 
 Invariants: k(i) in K(i) for every entry that some message could match; a context value may move without a word to the
 index while k(i) stays in K(i) (``Contexts.safe``).
@@ -88,10 +89,11 @@ OUT, PLACED, EVERYWHERE = range(3)
 EAGER, PARTIAL, GBU, AGILE, NOINDEX = range(5)
 FIXED, AUTO, COST = range(3)
 # Entries of Family.rule: what was chosen; false positives since the last deescalation; cycles that false positives have
-# cost and deescalations not yet used; cycles of a test and of a move; messages of late; index updates until
-# the last review.
+# cost and deescalations not yet used; cycles of a test and of a move; messages of late; index updates until the last
+# review; updates and false positives of late, and all updates until the last message.
 STRATEGY, POLICY, PARAMETER, IN_VAIN, CREDIT, TEST_COST, MOVE_COST, MESSAGES, REVIEWED = range(9)
-RULES = 9
+RECENT_UPDATES, RECENT_VAIN, HEARD = range(9, 12)
+RULES = 12
 # Columns of Family.seen: updates of values that move a slot's ranges, and the sum of their squared steps, both fading;
 # the share of entries that a message passes; the least and the largest value in messages; the best level; then, per
 # level, how far beyond its interval a range reaches on each side; then what each level costs.
@@ -104,8 +106,8 @@ DEESCALATIONS, INDEX_UPDATES, SHORT, SHUT = range(COMMON_COUNTS, COMMON_COUNTS +
 COUNTS = COMMON_COUNTS + 4
 REVIEW = 64  # messages between two reviews of the best levels
 HURRY = 8_192  # or index updates, when they are many between messages
+FADING = 1 / 64  # what AUTO has counted fades by this much at every message
 AHEAD = 8
-LEAF = 2  # the level of GBU
 
 
 # The type of a bundle says which structure it is; see :mod:`tamis.kernels.process`.
@@ -127,8 +129,16 @@ def _extend(ix, g, k):
     """``extend`` of the structure: of the skip list, where a range may simply become larger; the others refuse."""
 
 
+def _sink(ix, g, k, s, end, x):
+    """``sink`` of the structure."""
+
+
 def _collect(ix, g, m, world):
     """``collect`` of the structure."""
+
+
+def _leaf(ix):
+    """``leaf`` of the structure."""
 
 
 def _top(ix, g):
@@ -150,9 +160,19 @@ def _extend_of(ix, g, k):
     return (_skiplist if ix.record is SkipList else _buffers).extend.py_func
 
 
+@overload(_sink, jit_options=BARE)
+def _sink_of(ix, g, k, s, end, x):
+    return (_skiplist if ix.record is SkipList else _buffers).sink.py_func
+
+
 @overload(_collect, jit_options=BARE)
 def _collect_of(ix, g, m, world):
     return _structure(ix).collect.py_func
+
+
+@overload(_leaf, jit_options=BARE)
+def _leaf_of(ix):
+    return (_skiplist if ix.record is SkipList else _buffers).leaf.py_func
 
 
 @overload(_top, jit_options=BARE)
@@ -463,7 +483,7 @@ def _revise(ix, k, g, world):
         for end in range(2):
             ix.aim[s, end] = 0
             if strategy == GBU:
-                ix.aim[s, end] = min(LEAF, _top(ix, g) - 1)
+                ix.aim[s, end] = min(_leaf(ix), _top(ix, g) - 1)
             elif strategy == AGILE:
                 ix.aim[s, end] = ix.level[k, s, end]
                 left = ix.want[s, 0] < ix.held[k, s, 0] if end == 0 else ix.want[s, 1] > ix.held[k, s, 1]
@@ -533,17 +553,22 @@ def follow(ix, k, p, a, v, world):
 
 
 @bare
+def _fetch(ix, k, s):
+    """Prefetch what placing entry ``k`` anew on slot ``s`` will read."""
+    g, marks = _group_of(ix, s), ix.postings.marks
+    prefetch(ix.held, (k * ix.held.shape[1] + s) * 2)
+    for i in range(0, 2 * np.int64(ix.postings.used[k, g]) + 1, 16):  # lines of 16 numbers
+        prefetch(marks, (k * marks.shape[1] + g) * marks.shape[2] + i)
+
+
+@bare
 def announce(ix, k, a, world):
     """Prefetch what an escalation of clause ``k`` by context attribute ``a`` will read."""
-    row, marks = world.templates.row, ix.postings.marks
+    row = world.templates.row
     r = np.int64(world.clauses.meta[k, TEMPLATE])
     p = routed(ix, r, BY_CONTEXT, a, np.int64(row[r, FIRST_PREDICATE])) if a < 64 else np.int64(-1)
     if p >= 0:
-        s = np.int64(ix.attribute_slot[world.templates.predicate[p, ATTRIBUTE]])
-        g = _group_of(ix, s)
-        prefetch(ix.held, (k * ix.held.shape[1] + s) * 2)
-        for i in range(0, 2 * np.int64(ix.postings.used[k, g]) + 1, 16):  # lines of 16 numbers
-            prefetch(marks, (k * marks.shape[1] + g) * marks.shape[2] + i)
+        _fetch(ix, k, np.int64(ix.attribute_slot[world.templates.predicate[p, ATTRIBUTE]]))
     return np.int64(-1)
 
 
@@ -623,7 +648,7 @@ def _wanted(ix, k, s, end):
     ix.rule[IN_VAIN] += 1.0
     patience = ix.rule[PARAMETER]
     if ix.rule[POLICY] == AUTO:
-        patience *= np.float64(ix.count[UPDATES]) / max(1, ix.count[FALSE_POSITIVES])
+        patience *= ix.rule[RECENT_UPDATES] / max(1.0, ix.rule[RECENT_VAIN])
     if ix.rule[IN_VAIN] < patience:
         return False
     ix.rule[IN_VAIN] = 0.0
@@ -631,17 +656,19 @@ def _wanted(ix, k, s, end):
 
 
 @bare
-def _lower(ix, k, s, end, world):
-    """Deescalate entry ``k`` on one end of a slot: one level down, or to the best one."""
+def _lower(ix, k, s, end, x, world):
+    """Deescalate entry ``k``, met in vain at ``x`` on one end of a slot; the other end, as it is placed anew, too."""
     g = _group_of(ix, s)
     _read(ix, k, g, world)
+    sunk = _sink(ix, g, k, s, end, x)
     for t in range(ix.group[g], ix.group[g + 1]):
         for e in range(2):
             if ix.rule[POLICY] == COST:
                 ix.aim[t, e] = np.int8(ix.seen[t, BEST])
             else:
-                level = min(_top(ix, g), np.int64(ix.level[k, t, e]))
-                ix.aim[t, e] = max(0, level - 1) if t == s and e == end else level
+                ix.aim[t, e] = min(_top(ix, g), np.int64(ix.level[k, t, e]))
+                if t == s:
+                    ix.aim[t, e] = min(ix.aim[t, e], sunk)
     _move(ix, k, g, False)
     ix.count[DEESCALATIONS] += 1
     _tell_others(ix, k, g, np.int64(-1), world)
@@ -714,14 +741,12 @@ def probe(ix, m, world, hits, special, doubts, edges, owed, scratch):
         if is_empty(ix, which):
             break
     total = take_out(ix, which, doubts)
-    n = n_special = failed = tested = 0
+    n = n_special = failed = tested = lowered = 0
     plain = world.messages.residual.shape[0] == 0 and contexts.residual.shape[0] == 0
     weigh = ix.rule[POLICY] == COST
     agile = ix.rule[STRATEGY] == AGILE
     start = cycles() if weigh else np.int64(0)
     columns = contexts.value.shape[1]
-    moved = ix.rule[MOVE_COST]
-    spent = ix.count[INDEX_UPDATES]
     for i in range(-AHEAD, total):
         if i + 2 * AHEAD < total:
             prefetch(meta, np.int64(doubts[i + 2 * AHEAD]) * META_COLUMNS)
@@ -741,7 +766,8 @@ def probe(ix, m, world, hits, special, doubts, edges, owed, scratch):
                 if blame >= 0 and agile:
                     ix.rule[CREDIT] += ix.rule[TEST_COST]
                     if _wanted(ix, k, np.int64(blame >> 1), np.int64(blame & 1)):
-                        _lower(ix, k, np.int64(blame >> 1), np.int64(blame & 1), world)
+                        edges[lowered] = np.uint64(k) << np.uint64(8) | np.uint64(blame)
+                        lowered += 1
                 continue
         if meta[k, FLAGS] & (HAS_SIBLING | HAS_EFFECT):
             special[n_special] = k
@@ -752,11 +778,22 @@ def probe(ix, m, world, hits, special, doubts, edges, owed, scratch):
     ix.count[PROBES] += 1
     ix.count[CANDIDATES] += tested
     ix.count[FALSE_POSITIVES] += failed
+    if ix.rule[POLICY] == AUTO:
+        ix.rule[RECENT_UPDATES] += ix.count[UPDATES] - ix.rule[HEARD] - FADING * ix.rule[RECENT_UPDATES]
+        ix.rule[RECENT_VAIN] += failed - FADING * ix.rule[RECENT_VAIN]
+        ix.rule[HEARD] = ix.count[UPDATES]
+    if weigh and tested >= 16:
+        taken = np.float64(cycles() - start)
+        if taken < 1e4 * tested:
+            ix.rule[TEST_COST] += (taken / tested - ix.rule[TEST_COST]) * 0.05
+    for i in range(-AHEAD, lowered):  # together, so that the cache misses of several overlap
+        if i + AHEAD < lowered:
+            k, s = np.int64(edges[i + AHEAD] >> np.uint64(8)), np.int64(edges[i + AHEAD] & np.uint64(255)) >> 1
+            _fetch(ix, k, s)
+        if i >= 0:
+            k, blame = np.int64(edges[i] >> np.uint64(8)), np.int64(edges[i] & np.uint64(255))
+            _lower(ix, k, blame >> 1, blame & 1, world.messages.value[m, ix.slot_attribute[blame >> 1]], world)
     if weigh:
-        if tested >= 16:
-            taken = np.float64(cycles() - start) - moved * np.float64(ix.count[INDEX_UPDATES] - spent)
-            if taken > 0.0 and taken < 1e4 * tested:
-                ix.rule[TEST_COST] += (taken / tested - ix.rule[TEST_COST]) * 0.05
         for s in range(ix.slot_attribute.shape[0]):
             x = world.messages.value[m, ix.slot_attribute[s]]
             if x == x:
