@@ -13,7 +13,7 @@ import pytest
 
 from tamis import EventLog, Filter
 from tamis.index import FAMILY, family
-from tamis.kernels import strategies as kernel
+from tamis.kernels import entries
 from tamis.reference import ReferenceFilter
 from tamis.testing import compare
 
@@ -153,7 +153,7 @@ def test_without_room_it_stays_exact(index: str, strategy: str, monkeypatch: pyt
                 one.subscribe(f"more{i}", text, context=f"c{i % CONTEXTS}" if needs else None)
         for _ in range(3):
             replayed(found, expected, log(rng, 80))
-        assert found._indexes[0].bundle.count[kernel.SHORT] > 0
+        assert found._indexes[0].bundle.count[entries.SHORT] > 0
     assert found._indexes[0].worn()
     replayed(found, expected, log(rng, 20))
     assert found._indexes[0]._factor > 1

@@ -13,7 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tamis.errors import InvariantError
-from tamis.kernels import cells, hashtable, layout, postings, skiplist
+from tamis.kernels import cells, entries, hashtable, layout, postings, skiplist
 from tamis.kernels import strategies as kernel
 from tamis.kernels.bundles import (
     CANDIDATES,
@@ -37,11 +37,11 @@ from .root import fitted, no_sketch
 from .slots import SAMPLE, choose_slots
 
 STRATEGIES = {
-    "eager": kernel.EAGER,
-    "partial": kernel.PARTIAL,
-    "gbu": kernel.GBU,
-    "agile": kernel.AGILE,
-    "noindex": kernel.NOINDEX,
+    "eager": entries.EAGER,
+    "partial": entries.PARTIAL,
+    "gbu": entries.GBU,
+    "agile": entries.AGILE,
+    "noindex": entries.NOINDEX,
 }
 NODES = 8_192  # of a skip list, per attribute: finer than that the postfilter is cheaper
 SPARE = 1.5  # room for markers, nodes and lists beyond what a build needs
@@ -94,15 +94,15 @@ class FamilyIndex:
         attribute_slot = np.full(max(1, attributes), -1, np.int32)
         attribute_slot[slots] = np.arange(n)
         words = room // 64 + 1
-        rule = np.zeros(kernel.RULES)
-        rule[kernel.STRATEGY], rule[kernel.POLICY] = self._strategy, self._policy.kind
-        rule[kernel.PARAMETER] = self._policy.parameter
-        rule[kernel.TEST_COST], rule[kernel.MOVE_COST] = WEIGHTS
-        seen = np.zeros((n, kernel.SEEN))
-        seen[:, kernel.PASSING], seen[:, kernel.LEAST], seen[:, kernel.LARGEST] = passing, np.inf, -np.inf
+        rule = np.zeros(entries.RULES)
+        rule[entries.STRATEGY], rule[entries.POLICY] = self._strategy, self._policy.kind
+        rule[entries.PARAMETER] = self._policy.parameter
+        rule[entries.TEST_COST], rule[entries.MOVE_COST] = WEIGHTS
+        seen = np.zeros((n, entries.SEEN))
+        seen[:, entries.PASSING], seen[:, entries.LEAST], seen[:, entries.LARGEST] = passing, np.inf, -np.inf
         scope = np.tile([-np.inf, np.inf], (n, 1))
         for s, attribute in enumerate(slots.tolist()):
-            if attribute in self._scope and self._strategy == kernel.PARTIAL:
+            if attribute in self._scope and self._strategy == entries.PARTIAL:
                 scope[s] = self._scope[attribute]
         own = self._structure_arrays(room, slots, groups, markers)
         lists = own.pop("#lists")
@@ -132,7 +132,7 @@ class FamilyIndex:
             "route": zeros((0, 2), np.int32),
             "slot_attribute": slots.astype(np.int32),
             "attribute_slot": attribute_slot,
-            "count": np.zeros(kernel.COUNTS, np.int64),
+            "count": np.zeros(entries.COUNTS, np.int64),
             **no_sketch(attributes),
         }
         return self.record(**family, **own)
@@ -160,7 +160,7 @@ class FamilyIndex:
             wanted = np.isin(slots, self._indexed)
             slots, passing = slots[wanted], passing[wanted]
         counts = self.bundle.count
-        if counts[kernel.SHORT]:
+        if counts[entries.SHORT]:
             self._factor *= 2
         room = int(ids.max(initial=0) * SPARE) + 1024
         while True:
@@ -170,13 +170,13 @@ class FamilyIndex:
             self._know_templates(ids, world)
             self._prepare(ids, world)
             kernel.insert(self.bundle, ids, world)
-            if not self.bundle.count[kernel.SHORT]:
+            if not self.bundle.count[entries.SHORT]:
                 break
             self._factor *= 2
-        if self._strategy == kernel.AGILE and self._policy.name == "cost":
+        if self._strategy == entries.AGILE and self._policy.name == "cost":
             kernel.survey(self.bundle, ids[:: max(1, len(ids) // SURVEYED)], world)
-        self.bundle.count[PROBES : kernel.SHORT] = counts[PROBES : kernel.SHORT]
-        self._shut = int(self.bundle.count[kernel.SHUT])
+        self.bundle.count[PROBES : entries.SHORT] = counts[PROBES : entries.SHORT]
+        self._shut = int(self.bundle.count[entries.SHUT])
         self._built = len(ids)
 
     def insert(self, ids: Ids, world: World, attributes: int) -> bool:
@@ -200,8 +200,8 @@ class FamilyIndex:
     def worn(self) -> bool:
         """There was no room for some entries, or most had no value, and so no selectivity, when it was built."""
         count = self.bundle.count
-        had_none = self._shut > int(count[N_ENTRIES]) // 8 and int(count[kernel.SHUT]) < self._shut // 2
-        return had_none or bool(count[kernel.SHORT])
+        had_none = self._shut > int(count[N_ENTRIES]) // 8 and int(count[entries.SHUT]) < self._shut // 2
+        return had_none or bool(count[entries.SHORT])
 
     def crowded(self) -> bool:
         """Lists have grown and moved until there is little room for more."""
@@ -246,8 +246,8 @@ class FamilyIndex:
             "postfiltered": int(count[CANDIDATES]),
             "false_positives": int(count[FALSE_POSITIVES]),
             "escalations": int(count[ESCALATIONS]),
-            "deescalations": int(count[kernel.DEESCALATIONS]),
-            "index_updates": int(count[kernel.INDEX_UPDATES]),
+            "deescalations": int(count[entries.DEESCALATIONS]),
+            "index_updates": int(count[entries.INDEX_UPDATES]),
         }
 
     def arrays(self) -> dict[str, NDArray[Any]]:

@@ -6,14 +6,14 @@ import re
 from typing import Final, NamedTuple
 
 from tamis.errors import UsageError
-from tamis.kernels import strategies as kernel
+from tamis.kernels import entries
 
 POLICIES: Final = ("cost", "always", "fixed(FP)", "auto(C)")
 _KNOWN: Final = {
-    "always": (kernel.FIXED, 1.0),
-    "fixed": (kernel.FIXED, 1000.0),
-    "auto": (kernel.AUTO, 3000.0),
-    "cost": (kernel.COST, 0.0),
+    "always": (entries.FIXED, 1.0),
+    "fixed": (entries.FIXED, 1000.0),
+    "auto": (entries.AUTO, 3000.0),
+    "cost": (entries.COST, 0.0),
 }
 
 

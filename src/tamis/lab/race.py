@@ -213,15 +213,15 @@ class Plan:
     """How long a steady race lasts, per contender.
 
     Only contenders that adapt need to warm up, the others are the same at any time: ``warm`` messages as in the paper,
-    and where updates are many ``enough`` of them (every value has moved several times) or as many messages as the paper
-    measures; then until the speed of two successive logs differs by less than a tenth; or twice ``seconds``. Then
+    or, where updates are many, ``enough`` of them (every value has moved several times); then until the speed of two
+    successive logs differs by less than a tenth; or twice ``seconds``. Then
     ``messages`` are measured, or fewer: at most ``seconds`` and ``most`` updates, at least three logs.
     """
 
     seconds: float
     messages: int = 10_000
     warm: int = 500
-    enough: int = 0
+    enough: float = float("inf")
     most: int = 50_000_000
 
 
@@ -239,7 +239,7 @@ class _Progress:
         self.warm.append(lap)
         done, updates = sum(lap.messages for lap in self.warm), sum(lap.updates for lap in self.warm)
         self.ended = "out of time"
-        if done >= self.plan.warm and (updates >= self.plan.enough or done >= self.plan.messages):
+        if done >= self.plan.warm or updates >= self.plan.enough:
             last = [lap.seconds / lap.messages for lap in self.warm[-2:]]
             if len(last) == 2 and abs(last[1] / last[0] - 1) < SETTLED:
                 self.ended = "settled"
