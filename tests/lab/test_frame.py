@@ -11,7 +11,7 @@ from xml.etree import ElementTree
 import pytest
 
 from tamis import UsageError
-from tamis.lab import experiment, page, plots, registry
+from tamis.lab import experiment, markdown, page, plots, registry
 from tamis.lab.experiment import (
     COUNTS,
     ORDER,
@@ -134,6 +134,27 @@ def test_the_page_holds_everything_in_one_file(toy_experiment: Experiment, tmp_p
     assert not re.search(
         r"""(?:src|href)=["']?(?!#)(?:https?:)?//""", re.sub(r"<svg.*?</svg>", "", text, flags=re.DOTALL)
     )
+
+
+PLACE = "words\n\n<!-- tamis lab report --markdown writes {} from here -->\nof yore\n<!-- to here -->\n\nmore words\n"
+
+
+def test_a_page_of_markdown_is_renewed_between_its_comments_only(toy_experiment: Experiment, tmp_path: Path) -> None:
+    out, docs = tmp_path / "out", tmp_path / "docs"
+    docs.mkdir()
+    experiment.run(toy_experiment, Setting(scale=0.5), out)
+    place = docs / "lab-results.md"
+    place.write_text(PLACE.format("toy") + PLACE.format("another"), encoding="utf-8")
+    for _ in range(2):  # what was written can be written again
+        text = markdown.write(out, place).read_text(encoding="utf-8")
+    first, second = text.split("more words\n", 1)
+    assert first.startswith("words\n") and "of yore" not in first and second == PLACE.format("another")
+    assert "| ✓ holds | three is <more> than two | 3 msg/s |" in first and "1,234" in first
+    assert "1 of 1 judged claims hold" in first and "tamis lab run toy --scale 0.5 --seed 1" in first
+    assert "![two lines](assets/lab/toy-p.svg)" in first and (docs / "assets/lab/toy-p.svg").exists()
+    place.write_text(PLACE.format("another"), encoding="utf-8")
+    with pytest.raises(UsageError, match="no place for toy"):
+        markdown.write(out, place)
 
 
 def test_an_empty_folder_makes_no_page(tmp_path: Path) -> None:

@@ -123,17 +123,28 @@ below that they are shown and not judged.
 
 
 @app.command()
-def report(out: OutOption = OUT) -> None:
+def report(
+    out: OutOption = OUT,
+    markdown: Annotated[
+        Path | None,
+        typer.Option(metavar="PAGE", exists=True, dir_okay=False, help="Renew a page of Markdown instead."),
+    ] = None,
+) -> None:
     """Make one HTML page, DIR/report.html, of all results in a folder.
 
-    [bold]Example[/bold]
+    [bold]Examples[/bold]
 
     \b
       tamis lab report --out lab-results
+      tamis lab report --out lab-results --markdown docs/lab-results.md
+
+    On a page of Markdown, what lies between <!-- tamis lab report --markdown writes agile-exp1 from here --> and \
+<!-- to here --> is replaced by verdicts, tables and plots of that experiment; plots go to assets/lab beside the page.
     """
+    from . import markdown as pages
     from . import page
 
-    typer.echo(page.write(out))
+    typer.echo(page.write(out) if markdown is None else pages.write(out, markdown))
 
 
 @contextmanager
