@@ -140,7 +140,7 @@ class Auto:
             for name, value in past.items():
                 if name not in ("messages", "updates"):
                     found[name] = found.get(name, 0) + value
-        found["index_changes"] = sum(chooser.changes for chooser in self.choosers)
+        found["index_changes"] += sum(chooser.changes for chooser in self.choosers)
 
     def state(self) -> dict[str, Any]:
         """Plain values, for JSON."""

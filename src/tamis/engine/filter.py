@@ -466,6 +466,7 @@ class Filter:
                 if name not in ("messages", "updates"):
                     found[name] = found.get(name, 0) + value
         found["indexed_attributes"] = max(len(index.bundle.slot_attribute) for index in self._indexes)
+        found["index_changes"] = 0
         if self._auto is not None:
             self._auto.add_stats(found)
         return found

@@ -38,9 +38,10 @@ MOVE: Mapping[str, float] = {"hash": 9.0, "btree": 11.0, "rtree": 18.0, "skiplis
 """Placing an entry anew."""
 CELLS = 1.25  # of what a hash table returns for ranges, more than it should
 # A scan: an entry per attribute of the first two, an entry that is left then, an entry that an update writes.
-SCANNED, LEFT, WRITTEN = 0.0025, 0.15, 2.0
-# Blocks: a message, 32 blocks of boxes per attribute, a chunk met, a match inside a range; an update heard.
-MEET, BOXES, CHUNK, INSIDE, HEARD = 6.0, 0.3, 1.5, 0.2, 1.4
+SCANNED, LEFT, WRITTEN = 0.0025, 0.15, 2.5
+# Blocks: a message, 32 blocks of boxes per attribute, a chunk met, a match inside a range; an update heard, and what it
+# costs more when the interval has to be computed anew.
+MEET, BOXES, CHUNK, INSIDE, HEARD, REWRITTEN = 6.0, 0.3, 1.5, 0.2, 1.4, 2.0
 ROOT = 0.1  # an update at the root
 BUILD: Mapping[str, float] = {"blocks": 25.0, "noindex": 7.0, "hash": 20.0, "btree": 20.0, "rtree": 30.0}
 """Building an index, per entry (and per attribute, where a structure is one per attribute)."""
@@ -151,9 +152,9 @@ class Chooser:
         self.costs = {option: cost.all / messages for option, cost in estimates.items()}
         cheapest = min(self.costs, key=lambda option: self.costs[option])
         now = self.option.name
-        here = next(option for option in self.costs if option.name == now)
+        here = next((option for option in self.costs if option.name == now), None)
         few = now == "blocks" and picture.clauses < LEAST
-        if few or self.costs[here] <= CAUTION * self.costs[cheapest]:
+        if here and (few or (self._begun and self.costs[here] <= CAUTION * self.costs[cheapest])):
             cheapest = here
         self.reason = "too few clauses to matter" if few else f"cheapest for {picture.clauses:,} clauses as they came"
         changed, self._begun = self._begun and cheapest.name != now, picture.clauses > 0
@@ -271,9 +272,11 @@ class Chooser:
         if self.fixed is not None:
             return [Option(index, tuple(column for column in columns if column in self.fixed) or tuple(columns[:1]))]
         options = []
+        # Beside ``blocks`` a hash table has to offer what it is best at: values that are asked for as they are.
+        all_rows = [row for row in range(len(columns)) if "blocks" not in self.indexes or picture.equal[row] > 0.5]
         # Most selective first, once among all attributes and once among those that no context moves.
-        still = [row for row in range(len(columns)) if not picture.moves[row].any()]
-        for among in ([*range(len(columns))], still):
+        still = [row for row in all_rows if not picture.moves[row].any()]
+        for among in (all_rows, still):
             chosen = list(picture.rows(self._scope))
             while len(chosen) < min(MOST if self._number is None else self._number, max(len(among), len(chosen))):
                 rest = [row for row in among if row not in chosen]
@@ -282,7 +285,7 @@ class Chooser:
                 chosen.append(min(rest, key=lambda row: picture.joint([*chosen, row])))
                 if self._number is None or len(chosen) == min(self._number, len(columns)):
                     options.append(Option(index, tuple(columns[row] for row in chosen)))
-        return options or [Option(index, tuple(columns[: self._number or 1]))]
+        return options if options or "blocks" in self.indexes else [Option(index, tuple(columns[: self._number or 1]))]
 
     def _cost(
         self,
@@ -304,7 +307,7 @@ class Chooser:
             chunks = 2.0 + found / 16.0
             one = MEET + BOXES * len(picture.columns) * n / 32_768 + CHUNK * chunks
             one += found * (EDGE if points else INSIDE)
-            follow = Cost(messages * (FLOOR + one), HEARD * heard)
+            follow = Cost(messages * (FLOOR + one), (HEARD + REWRITTEN * picture.rewritten) * heard)
             there = root() if heard > 0 else math.inf
             at_root = Cost(messages * (FLOOR + there), ROOT * float(moved.sum()))
             return follow if follow.all <= at_root.all else at_root
@@ -326,6 +329,7 @@ class Chooser:
         """What the index in use has done since the last look, as far as it counts; the rest by the estimate."""
         base = messages * FLOOR
         if isinstance(index, BlocksIndex):
+            base += REWRITTEN * picture.rewritten * float(past[ESCALATIONS])
             return base + MEET * messages + index.work(past) - (1.0 - EDGE) * float(past[CANDIDATES])
         if index.name == "noindex":
             first = range(min(2, len(picture.columns)))

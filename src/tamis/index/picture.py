@@ -16,6 +16,7 @@ from numpy.typing import NDArray
 from tamis.kernels import layout
 from tamis.kernels.bundles import (
     ATTRIBUTE,
+    COMPLEX,
     COMPUTED,
     CONTEXT,
     CTX,
@@ -106,6 +107,7 @@ class Picture:
     depends: NDArray[np.float64]  # [context attribute]: the share of clauses that depend on it
     fan: float  # clauses per context
     plain: float  # the share of clauses that are closed intervals and nothing else
+    rewritten: float  # the share of clauses with an interval that every update computes anew
     seen: int  # messages looked at; 0 when they had to be guessed from the profiles
 
     def joint(self, rows: Iterable[int]) -> float:
@@ -158,7 +160,7 @@ def look(
     order = order[keep]
     columns = columns[order]
     equal = (bounds[:, :, 0] == bounds[:, :, 1])[:, order].sum(axis=0) / np.maximum(1, has[:, order].sum(axis=0))
-    moves, depends, plain = _templates(sample, columns, world)
+    moves, depends, plain, rewritten = _templates(sample, columns, world)
     return Picture(
         clauses=len(ids),
         columns=columns,
@@ -170,6 +172,7 @@ def look(
         depends=depends,
         fan=_fan(ids, sample, shards, world),
         plain=plain,
+        rewritten=rewritten,
         seen=seen,
     )
 
@@ -193,12 +196,12 @@ def _fan(ids: Ids, sample: Ids, shards: int, world: World) -> float:
     return max(1.0, with_context * len(ids) / contexts) if contexts else 1.0
 
 
-def _templates(sample: Ids, columns: NDArray[np.int32], world: World) -> tuple[Any, Any, float]:
-    """What moves which attribute, who depends on what, and the share of clauses without anything but intervals."""
+def _templates(sample: Ids, columns: NDArray[np.int32], world: World) -> tuple[Any, Any, float, float]:
+    """What moves which attribute, who depends on what, and the shares ``plain`` and ``rewritten``."""
     context_attributes = world.contexts.value.shape[1]
     moves = np.zeros((len(columns), context_attributes))
     depends = np.zeros(context_attributes)
-    plain = 0.0
+    plain = rewritten = 0.0
     row_of = {column: row for row, column in enumerate(columns.tolist())}
     bits = np.minimum(np.arange(context_attributes), 63)
     templates, counts = np.unique(world.clauses.meta[sample, TEMPLATE], return_counts=True)
@@ -208,8 +211,10 @@ def _templates(sample: Ids, columns: NDArray[np.int32], world: World) -> tuple[A
         depends += count * (np.uint64(mask) >> bits.astype(np.uint64) & np.uint64(1))
         first = row[FIRST_PREDICATE]
         closed = row[PROGRAM_LENGTH] == 0 and row[GATE_LENGTH] == 0
+        anew = False
         for predicate in world.templates.predicate[first : first + row[PREDICATES]].tolist():
             closed = closed and not (predicate[TRAITS] or predicate[LOW_STRICT] or predicate[HIGH_STRICT])
+            anew = anew or bool(predicate[TRAITS] & COMPLEX)
             at = row_of.get(predicate[ATTRIBUTE])
             if at is None:
                 continue
@@ -220,4 +225,5 @@ def _templates(sample: Ids, columns: NDArray[np.int32], world: World) -> tuple[A
             for a in ends:
                 moves[at, a] += count
         plain += count * closed
-    return moves, depends, plain
+        rewritten += count * anew
+    return moves, depends, plain, rewritten
