@@ -180,7 +180,7 @@ class Chooser:
         self.costs = {self.option: spent / per}
         best, gain = None, 0.0
         for option, raw in estimates.items():
-            if option == self.option:
+            if option.name == self.option.name and set(option.attributes) == set(self.option.attributes):
                 continue
             cost = self.account.corrected(option.name, raw).all
             self.costs[option] = cost / per
