@@ -52,6 +52,7 @@ class Auto:
             for _ in range(owner.threads)
         ]
         self._retired: list[dict[str, int]] = [{} for _ in self.choosers]
+        self._wake = (0, 0)
 
     def new_index(self, option: Option) -> Index:
         """An empty index of that sort."""
@@ -65,18 +66,19 @@ class Auto:
 
     # -- between logs ------------------------------------------------------------------------------------------
 
-    def review(self, shard: int) -> bool:
-        """Look at a shard's index if it is time to; whether another has taken its place."""
-        f, chooser = self._filter, self.choosers[shard]
-        index = f._indexes[shard]
-        if not chooser.due(f._profiles.clauses // f.threads):
-            return False
-        ids = f._live(shard)
-        option = chooser.better(index, self._look(shard, ids), self._root(shard, ids))
-        if option is None:
-            return False
-        self._replace(shard, option, ids)
-        return True
+    def review(self) -> None:
+        """Look at the indexes if it is time to, and replace those for which another has earned its price."""
+        if self.load.messages < self._wake[0] and self.load.updates < self._wake[1]:
+            return
+        f = self._filter
+        for shard, chooser in enumerate(self.choosers):
+            if chooser.due(f._profiles.clauses // f.threads):
+                ids = f._live(shard)
+                option = chooser.better(f._indexes[shard], self._look(shard, ids), self._root(shard, ids))
+                if option is not None:
+                    self._replace(shard, option, ids)
+        messages, updates = zip(*(chooser.wake() for chooser in self.choosers), strict=True)
+        self._wake = (max(min(messages), self.load.messages + 1), max(min(updates), self.load.updates + 1))
 
     def build(self, shard: int) -> None:
         """The clauses of a shard have changed so much that its index is built anew: choose again."""

@@ -199,9 +199,9 @@ class Filter:
 
     def _flush(self) -> None:
         """Bring subscriptions that wait into the store and into the indexes; build worn indexes anew."""
+        if self._auto is not None:
+            self._auto.review()
         for shard, index in enumerate(self._indexes):
-            if self._auto is not None and self._auto.review(shard):
-                continue
             if index.worn():
                 if self._auto is not None:
                     self._auto.renew(shard)

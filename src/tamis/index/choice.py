@@ -135,9 +135,17 @@ class Chooser:
             load.updates + max(64, int(ROUND / fan)) * self._patience,
         )
 
+    def wake(self) -> tuple[int, int]:
+        """Messages and updates before which there is nothing to do."""
+        return self._next
+
     def due(self, entries: int) -> bool:
         """Whether it is time for a look. O(1)."""
-        return entries >= LEAST and (self.load.messages >= self._next[0] or self.load.updates >= self._next[1])
+        if self.load.messages < self._next[0] and self.load.updates < self._next[1]:
+            return False
+        if entries < LEAST:
+            self._from_now(1.0)
+        return entries >= LEAST
 
     # -- choosing ----------------------------------------------------------------------------------------------
 

@@ -55,7 +55,7 @@ class Load:
 
     def saw(self, values: NDArray[np.float64], attributes: NDArray[np.int32]) -> None:
         """A log: encoded messages [message, attribute], and the context attribute of every update (-1: refused)."""
-        n, u = len(values), len(attributes)
+        n, u = values.shape[0], attributes.shape[0]
         self.messages += n
         if n > 1 or (n == 1 and self.messages % EVERY == 1):
             self._keep(values[:: max(1, n // PER_LOG)][:PER_LOG])
