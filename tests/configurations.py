@@ -6,6 +6,7 @@ from collections.abc import Callable
 from functools import partial
 from typing import Any
 
+from fickle import fickle
 from tamis import Filter
 from tamis.index import FAMILY
 
@@ -26,4 +27,11 @@ AGILE: dict[str, Callable[..., Any]] = {
 }
 """Every structure under AGILE with every policy of paper 000; ``cost`` is what the others have."""
 
-FAMILIES = STRATEGIES | AGILE | {"threads skiplist": partial(Filter, index="skiplist", threads=3)}
+AUTO: dict[str, Callable[..., Any]] = {
+    **{f"auto {strategy}": partial(fickle, strategy=strategy) for strategy in ("eager", "gbu")},
+    "auto partial": partial(fickle, strategy="partial", scope=SCOPE),
+    "auto attributes": partial(fickle, index="skiplist", indexed="auto"),
+}
+"""Filters that choose among the family, and change all the time."""
+
+FAMILIES = STRATEGIES | AGILE | AUTO | {"threads skiplist": partial(Filter, index="skiplist", threads=3)}

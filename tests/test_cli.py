@@ -53,6 +53,12 @@ def lines(*rows: object) -> str:
 # -- match -------------------------------------------------------------------------------------------------------
 
 
+def test_the_plan_goes_to_standard_error(folder: Path) -> None:
+    done = tamis("match", "-p", "p.tamis", "-m", "-", "--plan", cwd=folder, stdin=lines({"item": "x", "quantity": 60}))
+    assert matches(done) == [(0, "large")]
+    assert "index blocks" in done.stderr and "2 clauses" in done.stderr
+
+
 def test_pipe_of_json_lines_with_bad_ones(folder: Path) -> None:
     stdin = (
         lines({"item": "bolt", "quantity": 7})

@@ -13,6 +13,7 @@ from hypothesis.stateful import run_state_machine_as_test
 
 from configurations import FAMILIES
 from contract import VOCABULARY, machine
+from fickle import fickle
 from restless import restless
 from tamis import Filter
 from tamis.engine import replay
@@ -27,6 +28,8 @@ FACTORIES: dict[str, Callable[..., Any]] = {
     "threads": partial(Filter, threads=3),
     "restless": restless,
     "restless threads": partial(restless, threads=2),
+    "fickle": fickle,
+    "fickle threads": partial(fickle, threads=2),
     **FAMILIES,
 }
 

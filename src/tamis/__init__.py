@@ -16,6 +16,7 @@ from .errors import EventError, InvariantError, ProfileError, TamisError, UsageE
 
 if TYPE_CHECKING:
     from .engine.filter import Filter
+    from .engine.plan import Plan
     from .model.builder import attr, ctx
     from .model.events import EventLog
     from .model.explanation import Explanation
@@ -33,6 +34,7 @@ __all__ = [
     "Filter",
     "InvariantError",
     "Matches",
+    "Plan",
     "ProfileError",
     "ReferenceFilter",
     "Rejected",
@@ -50,6 +52,7 @@ _ROOMS = {
     "EventLog": "model.events",
     "Explanation": "model.explanation",
     "Matches": "model.matches",
+    "Plan": "engine.plan",
     "Rejected": "model.matches",
     "ReferenceFilter": "reference",
     "attr": "model.builder",

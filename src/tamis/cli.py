@@ -250,6 +250,9 @@ def match(
     ] = None,
     index: Annotated[str | None, typer.Option(help="The index structure: auto, blocks, ...")] = None,
     threads: Annotated[int | None, typer.Option(help="Threads for matching.")] = None,
+    plan: Annotated[
+        bool, typer.Option("--plan", help="Say afterwards, on standard error, which index was used and why.")
+    ] = False,
 ) -> None:
     """Match messages against profiles and write one line per match.
 
@@ -297,6 +300,8 @@ does. When neither file has the column, all updates are applied first.
         typer.secho(f"no order column {order!r}: all updates were applied before the first message", dim=True, err=True)
     sink.close()
     report_rejected(bad, rejected)
+    if plan:
+        typer.echo(str(target.plan), err=True)
     if strict and bad.items:
         raise typer.Exit(1)
 

@@ -20,6 +20,7 @@ import numpy as np
 sys.path.insert(0, str(Path(__file__).parents[1]))
 
 from configurations import FAMILIES
+from fickle import fickle
 from restless import restless
 from tamis import EventLog, Filter
 from tamis.engine import replay
@@ -33,6 +34,7 @@ CONFIGURATIONS: dict[str, Callable[..., Any]] = {
     "noindex": lambda **options: Filter(strategy="noindex", **options),
     "two threads": lambda **options: Filter(threads=2, **options),
     "restless": restless,
+    "fickle": fickle,
     **FAMILIES,
 }
 MIXES = (

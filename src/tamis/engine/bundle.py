@@ -29,7 +29,7 @@ from .values import ValueStore
 if TYPE_CHECKING:
     from .filter import Filter
 
-FORMAT = "tamis-filter-5"
+FORMAT = "tamis-filter-6"
 
 
 def save(f: Filter, path: Path) -> None:
@@ -81,6 +81,8 @@ def load(cls: type[Filter], path: Path) -> Filter:
     f._subscriptions = Subscriptions(f._schema, compiler, f._contexts, f._profiles)
     for saved, shared in zip(state["shapes"], state["shared_effects"], strict=True):
         f._subscriptions.adopt(_shape(saved), shared)
+    if f._auto is not None:
+        f._auto.adopt(state["choice"])
     for shard, index in enumerate(f._indexes):
         index.adopt(_room(path, f"index{shard}"))
     f._tracks = [_track(saved) for saved in state["tracks"]]
@@ -111,6 +113,7 @@ def _state(f: Filter) -> dict[str, Any]:
             "indexed": f.indexed,
             "scope": f.scope,
         },
+        "choice": None if f._auto is None else f._auto.state(),
         "schema": f._schema.to_dict(),
         "patterns": f._values.patterns(),
         "attributes": list(compiler.attributes.column),

@@ -34,8 +34,10 @@ from tamis.model.template import Template
 from tamis.model.values import Kind, Value, normalise, shown
 
 from . import bundle, notice, warm
+from .auto import Auto
 from .compile import Compiler
 from .contexts import ContextStore
+from .plan import Plan, plan_of
 from .profiles import ProfileStore
 from .replay import Replay
 from .subscriptions import Subscriptions
@@ -68,8 +70,10 @@ class Filter:
     ``strategy`` is what an update does to an index: ``agile`` adapts, ``eager`` keeps it exact, ``gbu`` moves locally,
     ``partial`` indexes what lies in a ``scope``, such as ``{"quantity": (0, 50)}``, and ``noindex`` has none: it is a
     vectorised scan, or, where another ``index`` than ``blocks`` is asked for, paper 000's, which gives every profile to
-    the postfilter. ``index`` is the structure (``auto`` chooses), ``indexed`` how many attributes it covers, the most
-    selective first, or which (``blocks`` always covers all), ``policy`` when ``agile`` makes it more exact again:
+    the postfilter. ``index`` is the structure, ``indexed`` how many attributes it covers, the most selective first, or
+    which (``blocks`` always covers all); with ``auto`` both are chosen from what profiles, messages and updates look
+    like, and changed when that changes (:attr:`plan` says why). Of a structure that is named it covers two attributes
+    unless told otherwise. ``policy`` is when ``agile`` makes it more exact again:
     ``cost``, ``always``, ``fixed(FP)`` or ``auto(C)``. ``threads`` is the number of cores a log is spread over,
     ``schema`` declares kinds of names, such as ``{"price": "number", "ctx.portfolio": "list of text"}``.
     """
@@ -82,14 +86,12 @@ class Filter:
         policy: str = "cost",
         threads: int = 1,
         schema: Mapping[str, str | Kind] | None = None,
-        indexed: int | Sequence[str] = 2,
+        indexed: int | str | Sequence[str] | None = None,
         scope: Mapping[str, tuple[float, float]] | None = None,
     ) -> None:
         _known("strategy", strategy, STRATEGIES)
         _known("index", index, INDEXES)
         self._policy = read_policy(policy)
-        if index == "auto":
-            index = "blocks" if strategy in ("agile", "noindex") else "skiplist"
         if index == "blocks" and strategy not in ("agile", "noindex"):
             raise UsageError(
                 f"strategy {strategy!r}: not on 'blocks', which adapts by itself; choose index {' or '.join(FAMILY)}"
@@ -97,13 +99,15 @@ class Filter:
         if isinstance(threads, bool) or not isinstance(threads, int) or not 1 <= threads <= 256:
             raise UsageError(f"threads: expected a whole number from 1 to 256, got {threads!r}")
         self.strategy, self.index, self.policy, self.threads = strategy, index, str(self._policy), threads
-        self.indexed = _read_indexed(indexed)
+        self.indexed = _read_indexed(("auto" if index == "auto" else 2) if indexed is None else indexed)
         self.scope = _read_scope(scope, strategy)
         self._schema = Schema(schema)
         self._values = ValueStore()
         self._compiler = Compiler(self._schema, self._values)
         self._contexts = ContextStore()
         self._profiles = ProfileStore()
+        chooses = strategy != "noindex" and (index == "auto" or (index in FAMILY and self.indexed == "auto"))
+        self._auto = Auto(self) if chooses else None
         self._indexes: list[Index] = [self._new_index() for _ in range(threads)]
         self._subscriptions = Subscriptions(self._schema, self._compiler, self._contexts, self._profiles)
         self._tracks: list[Track] = []
@@ -118,10 +122,13 @@ class Filter:
         self._pool: ThreadPoolExecutor | None = None
 
     def _new_index(self) -> Index:
-        if self.index == "blocks":
+        if self._auto is not None:
+            return self._auto.new_index(self._auto.choosers[0].option)
+        if self.index in ("auto", "blocks"):
             return NoIndex() if self.strategy == "noindex" else BlocksIndex(self._policy)
         column = self._compiler.attributes
-        indexed = self.indexed if isinstance(self.indexed, int) else [column[name] for name in self.indexed]
+        indexed = [column[name] for name in self.indexed] if isinstance(self.indexed, tuple) else self.indexed
+        assert not isinstance(indexed, str)
         scope = {column[name]: ends for name, ends in self.scope.items()}
         return FAMILY[self.index](self.strategy, self._policy, indexed, scope)
 
@@ -192,11 +199,16 @@ class Filter:
 
     def _flush(self) -> None:
         """Bring subscriptions that wait into the store and into the indexes; build worn indexes anew."""
+        if self._auto is not None:
+            self._auto.review()
         for shard, index in enumerate(self._indexes):
             if index.worn():
-                index.build(self._live(shard), self._world(shard), len(self._compiler.attributes))
-            if index.crowded():
-                index.settle(self._world(shard))
+                if self._auto is not None:
+                    self._auto.renew(shard)
+                else:
+                    index.build(self._live(shard), self._world(shard), len(self._compiler.attributes))
+            if self._indexes[shard].crowded():
+                self._indexes[shard].settle(self._world(shard))
         if not self._subscriptions.pending:
             return
         added, replaced = self._subscriptions.take()
@@ -217,7 +229,10 @@ class Filter:
             if len(mine) and not index.insert(mine, world, attributes):
                 with notice.compiling():
                     warm.begin()
-                    index.build(self._live(shard), world, attributes)
+                    if self._auto is not None:
+                        self._auto.build(shard)
+                    else:
+                        index.build(self._live(shard), world, attributes)
 
     def _shard_of(self, clauses: NDArray[np.int32]) -> NDArray[np.int64]:
         """A clause lives with its context; one without context by its profile."""
@@ -262,6 +277,8 @@ class Filter:
     def _store(self, c: int, a: int, double: float, residual: int) -> None:
         """One value; the kernel is called only when an index watches it."""
         contexts = self._contexts
+        if self._auto is not None:
+            self._auto.load.saw_update(a)
         if residual:
             self._compiler.has_wide = True
         if a >= contexts.bundle.value.shape[1] or c >= len(contexts.bundle.value) or residual:
@@ -448,7 +465,17 @@ class Filter:
             for name, value in index.stats().items():
                 if name not in ("messages", "updates"):
                     found[name] = found.get(name, 0) + value
+        found["indexed_attributes"] = max(len(index.bundle.slot_attribute) for index in self._indexes)
+        found["index_changes"] = 0
+        if self._auto is not None:
+            self._auto.add_stats(found)
         return found
+
+    @property
+    def plan(self) -> Plan:
+        """Which index is in use, on which attributes, what others would cost, and why; print it."""
+        self._flush()
+        return plan_of(self)
 
     def deescalate(self) -> None:
         """Make every index entry as exact as it can be, at once; the engine does the same bit by bit on evidence."""
@@ -527,12 +554,16 @@ def _known(what: str, given: Any, known: tuple[str, ...]) -> None:
         raise UsageError(f"{what}: expected one of {', '.join(known)}, got {given!r}")
 
 
-def _read_indexed(given: Any) -> int | tuple[str, ...]:
+def _read_indexed(given: Any) -> int | str | tuple[str, ...]:
+    if given == "auto":
+        return "auto"
     if isinstance(given, int) and not isinstance(given, bool) and 1 <= given <= MAX_SLOTS:
         return given
     if isinstance(given, Sequence) and not isinstance(given, str) and given and all(isinstance(n, str) for n in given):
         return tuple(given)
-    raise UsageError(f"indexed: expected a number of attributes from 1 to {MAX_SLOTS}, or their names, got {given!r}")
+    raise UsageError(
+        f"indexed: expected a number of attributes from 1 to {MAX_SLOTS}, their names, or 'auto', got {given!r}"
+    )
 
 
 def _read_scope(given: Mapping[str, tuple[float, float]] | None, strategy: str) -> dict[str, tuple[float, float]]:

@@ -439,6 +439,8 @@ class Replay:
         f = self._filter
         f._fit()
         warm.done()
+        if f._auto is not None:
+            f._auto.load.saw(segment.messages.value, segment.updates[1])
         rules, conditions = self._rules()
         room = f._profiles.clauses
         profiles = f._profiles.bundle()

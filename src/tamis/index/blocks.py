@@ -28,7 +28,7 @@ from tamis.kernels.bundles import (
 from .growth import with_room, zeros
 from .policy import Policy
 from .protocol import BROKEN, Ids
-from .root import NOTHING, Account, Prospect, fitted, no_root, prospect, root_arrays
+from .root import NOTHING, Account, Prospect, fitted, no_root, prospect, root_arrays, work
 from .slots import MAX_SLOTS, choose_slots
 
 ENOUGH = 512  # messages that say something of the selectivity of attributes
@@ -189,6 +189,11 @@ class BlocksIndex:
         chunks = int(self.bundle.count[kernel.N_BLOCKS]) * kernel.CHUNKS
         met = past[kernel.CHUNKS_MET] / max(64, past[PROBES])
         return bool(past[ESCALATIONS] > 2 * entries and met > 0.25 * chunks)
+
+    def work(self, past: NDArray[np.int64]) -> float:
+        """What it took, in postfilter tests, to go as far as the counters ``past`` say."""
+        rooted = self._account.rooted and self._prospect is not NOTHING
+        return work(past.tolist(), self._prospect, rooted)
 
     def insert(self, ids: Ids, world: World, attributes: int) -> bool:
         if len(self.bundle.root):

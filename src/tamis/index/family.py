@@ -61,7 +61,8 @@ def _empty_stock() -> NDArray[np.int64]:
 class FamilyIndex:
     """An index per attribute (or one for several), a merge of what they return, a postfilter.
 
-    ``indexed`` says how many attributes, the most selective first, or which, by column.
+    ``indexed`` says how many attributes, the most selective first, or which, by column; ``ordered`` that they are given
+    in the order in which they are to be asked.
     """
 
     name: ClassVar[str]
@@ -77,7 +78,9 @@ class FamilyIndex:
         policy: Policy | None = None,
         indexed: int | Sequence[int] = 2,
         scope: dict[int, tuple[float, float]] | None = None,
+        ordered: bool = False,
     ) -> None:
+        self._ordered = ordered
         self._strategy, self._policy = STRATEGIES[strategy], policy or read_policy("cost")
         self._indexed, self._scope = indexed, scope or {}
         self._built = self._shut = self._routed = 0
@@ -159,6 +162,9 @@ class FamilyIndex:
         elif np.isin(slots, self._indexed).any():
             wanted = np.isin(slots, self._indexed)
             slots, passing = slots[wanted], passing[wanted]
+            if self._ordered:
+                order = np.argsort([list(self._indexed).index(slot) for slot in slots.tolist()])
+                slots, passing = slots[order], passing[order]
         counts = self.bundle.count
         if counts[entries.SHORT]:
             self._factor *= 2

@@ -5,7 +5,7 @@ See :mod:`tamis.kernels.root` for what happens there.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -115,8 +115,7 @@ class Account:
             other = messages * fresh + updates * max(0.0, self._cost - fresh) / self._rate
             price = RETURNING
         else:
-            spent = past[kernel.CHUNKS_MET] * MEETING + past[CANDIDATES] + past[kernel.MOVES] * MOVE
-            spent += past[ESCALATIONS] * (HEARING + FOLLOWING) + past[kernel.DEESCALATIONS] * DEESCALATION
+            spent = work(past, found, rooted=False)
             other = messages * found.cost
             price = LEAVING
         self._saved = max(0.0, self._saved + spent - CAUTION * other)
@@ -127,6 +126,14 @@ class Account:
             self._rate, self._cost = max(1.0, updates / max(1, messages)), spent / max(1, messages)
         self.rooted = not self.rooted
         return True
+
+
+def work(past: Sequence[int], found: Prospect, rooted: bool) -> float:
+    """What an index has done, in postfilter tests, by how far its counters went."""
+    done = past[kernel.CHUNKS_MET] * MEETING + past[CANDIDATES] + past[kernel.MOVES] * MOVE
+    done += past[ESCALATIONS] * (HEARING + FOLLOWING) + past[kernel.DEESCALATIONS] * DEESCALATION
+    done += past[kernel.ROOT_MET] * PASSING
+    return done + (past[PROBES] * found.scan if rooted else 0.0)
 
 
 def no_sketch(attributes: int = 1) -> dict[str, NDArray[Any]]:
