@@ -21,7 +21,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from tamis.kernels import strategies
+from tamis.kernels import entries
 from tamis.kernels.bundles import CANDIDATES, ESCALATIONS, PROBES
 
 from .blocks import BlocksIndex
@@ -34,7 +34,7 @@ FLOOR, TEST, EDGE, CERTAIN, WORD = 12.0, 0.85, 0.7, 0.4, 0.03
 READ: Mapping[str, float] = {"hash": 0.06, "btree": 0.07, "skiplist": 0.08}
 # An R-tree decides all attributes at once; how many nodes a message meets grows with what it finds.
 TREE, NODES = 15.0, 10.0
-MOVE: Mapping[str, float] = {"hash": 9.0, "btree": 11.0, "rtree": 18.0, "skiplist": 50.0}
+MOVE: Mapping[str, float] = {"hash": 9.0, "btree": 11.0, "rtree": 18.0, "skiplist": 25.0}
 """Placing an entry anew."""
 CELLS = 1.25  # of what a hash table returns for ranges, more than it should
 # A scan: an entry per attribute of the first two, an entry that is left then, an entry that an update writes.
@@ -345,7 +345,7 @@ class Chooser:
             return base + messages * one + EDGE * float(past[CANDIDATES]) + WRITTEN * float(past[ESCALATIONS])
         rows = picture.rows(self.option.attributes)
         found = picture.clauses * picture.joint(range(len(picture.columns)))
-        moved = MOVE[index.name] * float(past[strategies.INDEX_UPDATES])
+        moved = MOVE[index.name] * float(past[entries.INDEX_UPDATES])
         one = reading(index.name, rows, picture) + CERTAIN * found
         return base + messages * one + TEST * float(past[CANDIDATES]) + moved
 
