@@ -111,6 +111,7 @@ class Race:
     def leave(self, name: str) -> None:
         """A contender that is done; its filter is given back."""
         del self.filters[name], self._before[name]
+        gc.collect()  # a filter and its parts know each other, and a gigabyte of arrays looks small to the collector
 
     def _keys(self, matches: Matches) -> NDArray[np.int64]:
         """Message and profile of every match as one sorted number."""
