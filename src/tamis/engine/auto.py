@@ -138,6 +138,7 @@ class Auto:
         with notice.compiling():
             warm.begin()
             index.build(ids, f._world(shard), len(f._compiler.attributes))
+        f._fit()  # a new bundle knows of no context yet
         self.choosers[shard].started(index.bundle.count)
 
     # -- reading and saving ------------------------------------------------------------------------------------

@@ -157,7 +157,7 @@ class Chooser:
         ``root`` is what a message would cost at the root of ``blocks``, infinite where nothing could be there.
         """
         self.picture = picture
-        messages, updates = self._recent(len(picture.depends))
+        messages, updates = self._recent(picture)
         estimates = self._estimates(picture, messages, updates, root)
         self.costs = {option: cost.all / messages for option, cost in estimates.items()}
         cheapest = min(self.costs, key=lambda option: self.costs[option])
@@ -250,10 +250,13 @@ class Chooser:
         moved = np.array(self.load.moved) - np.array(before)
         return float(self.load.messages - self._seen[0]), moved / self._shards
 
-    def _recent(self, contexts: int) -> tuple[float, NDArray[np.float64]]:
-        """The same; where there was next to nothing to see, an update of every context attribute with each message."""
+    def _recent(self, picture: Picture) -> tuple[float, NDArray[np.float64]]:
+        """The same; where there was next to nothing to see, each message comes with an update per context attribute.
+
+        Contexts that many clauses share are guessed to move less often: every message finds one clause changed.
+        """
         messages, moved = self._since()
-        return (messages, moved) if messages >= 16 else (1.0, np.ones(contexts))
+        return (messages, moved) if messages >= 16 else (1.0, np.full(len(picture.depends), 1.0 / picture.fan))
 
     def _price(self, option: Option, clauses: int) -> float:
         many = len(option.attributes) if option.name in ("hash", "btree") else 1
