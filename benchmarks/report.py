@@ -43,8 +43,8 @@ EXPLAINED = {
     "stores updates into its columns. Bare stores write the same numbers to the same places of a plain array.",
     "points": "Workload PQ of the batching paper (ICDE 2005). The scan tests the attributes that all "
     "profiles share first.",
-    "auto": 'What `index="auto"` chose beside the best of what it could have chosen: 1 is as fast as the best. In the last '
-    "line the price of building indexes is part of the time.",
+    "auto": 'What `index="auto"` chose, beside the best of what it could have chosen: 1 is as fast as the best. In the '
+    "last line the price of building indexes is part of the time.",
     "load": "A load ends with the first match, when the index is built. Memory is the resident set of a fresh process "
     "after the load, above what it was after the imports; the caller's table is mapped from a file and not counted.",
     "small": "The cost of crossing from Python into the filter and back, once per event.",

@@ -260,6 +260,18 @@ def test_the_plan_of_an_empty_filter() -> None:
     assert f.plan.index == "noindex" and "as asked for" in str(f.plan)
 
 
+def test_a_hash_table_over_intervals_that_are_mostly_empty() -> None:
+    """Empty intervals have a negative width, which is no width of a cell."""
+    found, expected = Filter(index="hash", indexed=1), ReferenceFilter()
+    for f in (found, expected):
+        for i in range(40):
+            f.update(f"c{i}", a=float(i % 9), b=float(i % 4 if i % 5 else i % 9 + 2))
+            f.subscribe(i, "x between ctx.a and ctx.b", context=f"c{i}")
+    found.check()
+    for x in range(-1, 12):
+        assert found.match({"x": float(x)}) == expected.match({"x": float(x)})
+
+
 def test_nothing_to_index_is_no_trouble() -> None:
     """Profiles that are programs only: no attribute has an interval."""
     for strategy in ("agile", "eager"):

@@ -8,7 +8,6 @@ ended. Refuses to know costs.
 from __future__ import annotations
 
 import math
-from functools import cache
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -52,6 +51,7 @@ class Auto:
             for _ in range(owner.threads)
         ]
         self._retired: list[dict[str, int]] = [{} for _ in self.choosers]
+        self._roots: dict[int, tuple[int, float]] = {}  # by shard: clauses, and the cost of a message at the root
         self._wake = (0, 0)
 
     def new_index(self, option: Option) -> Index:
@@ -94,11 +94,14 @@ class Auto:
 
     def renew(self, shard: int) -> None:
         """The index is worn. What ``blocks`` wears out by is its own affair; others were chosen on worn grounds."""
-        f = self._filter
-        if isinstance(f._indexes[shard], BlocksIndex):
-            f._indexes[shard].build(f._live(shard), f._world(shard), len(f._compiler.attributes))
-        else:
+        f, index = self._filter, self._filter._indexes[shard]
+        if not isinstance(index, BlocksIndex):
             self.build(shard)
+            return
+        before = len(index.bundle.root)
+        index.build(f._live(shard), f._world(shard), len(f._compiler.attributes))
+        if len(index.bundle.root) != before:  # to the root, or back: as good as another index
+            self.choosers[shard].started(index.bundle.count)
 
     def _look(self, shard: int, ids: NDArray[np.int32]) -> Picture:
         f, chooser = self._filter, self.choosers[shard]
@@ -106,13 +109,16 @@ class Auto:
         return look(ids, f._world(shard), attributes, self.load, f.threads, chooser.option.attributes, chooser.fixed)
 
     def _root(self, shard: int, ids: NDArray[np.int32]) -> Any:
-        """What a message would cost at the root of ``blocks``; found out when asked."""
+        """What a message would cost at the root of ``blocks``; found out when asked, and again when profiles change."""
         f = self._filter
 
-        @cache
         def cost() -> float:
-            found = prospect(ids, f._world(shard), len(f._compiler.attributes), {})
-            return math.inf if found is NOTHING else found.cost
+            clauses, known = self._roots.get(shard, (0, math.inf))
+            if abs(clauses - len(ids)) > clauses // 10:
+                found = prospect(ids, f._world(shard), len(f._compiler.attributes), {})
+                known = math.inf if found is NOTHING else found.cost
+                self._roots[shard] = len(ids), known
+            return known
 
         return cost
 
@@ -132,6 +138,7 @@ class Auto:
         with notice.compiling():
             warm.begin()
             index.build(ids, f._world(shard), len(f._compiler.attributes))
+        f._fit()  # a new bundle knows of no context yet
         self.choosers[shard].started(index.bundle.count)
 
     # -- reading and saving ------------------------------------------------------------------------------------

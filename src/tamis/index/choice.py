@@ -49,7 +49,9 @@ BUILD: Mapping[str, float] = {"blocks": 25.0, "noindex": 7.0, "hash": 20.0, "btr
 CAUTION = 1.25  # by how much another index has to be cheaper
 LEAST = 1_024  # clauses below which nothing is changed: there is nothing to gain
 MOST = 4  # attributes of one index
-SOON, LATEST = 256, 64  # messages until the next look, and how many times as long it may take when all is well
+# Messages until the next look, and how many times as long it may take while something else looks better, and when all
+# is well: a look costs a millisecond or two.
+SOON, EARNING, LATEST = 256, 4, 256
 ROUND = 32_768  # updates until the next look, divided by the clauses that each of them concerns
 FACTORS = (0.25, 64.0)  # how far an estimate may be corrected
 
@@ -155,7 +157,7 @@ class Chooser:
         ``root`` is what a message would cost at the root of ``blocks``, infinite where nothing could be there.
         """
         self.picture = picture
-        messages, updates = self._recent()
+        messages, updates = self._recent(picture)
         estimates = self._estimates(picture, messages, updates, root)
         self.costs = {option: cost.all / messages for option, cost in estimates.items()}
         cheapest = min(self.costs, key=lambda option: self.costs[option])
@@ -182,23 +184,28 @@ class Chooser:
         estimates = self._estimates(picture, messages, updates, root, raw=True)
         here = self._cost(self.option, picture, messages, updates, root)
         spent = self._spent(index, past, picture, messages)
+        if self.option.name == "blocks" and not len(index.bundle.root):
+            # When it costs more than at its root it is on its way there, and needs no help.
+            spent = min(spent, CAUTION * _at_root(messages, updates, root()).all)
         if messages + float(updates.sum()) > 0:
             self.account.learn(self.option.name, here, spent, heavy=float(updates.sum()) > messages)
         per = max(1.0, messages)
         self.costs = {self.option: spent / per}
         best, gain = None, 0.0
-        for option, raw in estimates.items():
+        others = {option: self.account.corrected(option.name, raw).all for option, raw in estimates.items()}
+        for option, cost in others.items():
             if option.name == self.option.name and set(option.attributes) == set(self.option.attributes):
                 continue
-            cost = self.account.corrected(option.name, raw).all
             self.costs[option] = cost / per
             saved = max(0.0, self.account.saved.get(option.name, 0.0) + spent - CAUTION * cost)
             self.account.saved[option.name] = saved
             won = saved - self._price(option, picture.clauses)
-            if won > gain:
+            # One that is built sooner, but costs more for ever after, has to wait.
+            if won > gain and cost <= CAUTION * min(others.values()):
                 best, gain = option, won
         if best is None:
-            self._patience = 1 if any(self.account.saved.values()) else min(LATEST, 2 * self._patience)
+            earning = any(self.account.saved.values())
+            self._patience = min(EARNING if earning else LATEST, 2 * self._patience)
             self._from_now(picture.fan)
             self._counts = counts.copy()
             return None
@@ -211,15 +218,15 @@ class Chooser:
 
     def _take(self, option: Option, changed: bool) -> None:
         self.option = option
-        self.account.saved.clear()
         self._patience = 1
         if changed:
             self.changes += 1
             self.changed_after = self.load.messages
-        self._from_now(1.0 if self.picture is None else self.picture.fan)
 
     def started(self, count: NDArray[np.int64]) -> None:
-        """The index was built; its counters stand at ``count``."""
+        """The index was built; its counters stand at ``count``. What it was before does not count any more."""
+        self.account.saved.clear()
+        self._from_now(1.0 if self.picture is None else self.picture.fan)
         self._counts = count.copy()
 
     def resume(
@@ -243,10 +250,13 @@ class Chooser:
         moved = np.array(self.load.moved) - np.array(before)
         return float(self.load.messages - self._seen[0]), moved / self._shards
 
-    def _recent(self) -> tuple[float, NDArray[np.float64]]:
-        """The same, or one message and no update where there was next to nothing to see."""
+    def _recent(self, picture: Picture) -> tuple[float, NDArray[np.float64]]:
+        """The same; where there was next to nothing to see, each message comes with an update per context attribute.
+
+        Contexts that many clauses share are guessed to move less often: every message finds one clause changed.
+        """
         messages, moved = self._since()
-        return (messages, moved) if messages >= 16 else (1.0, np.zeros(0))
+        return (messages, moved) if messages >= 16 else (1.0, np.full(len(picture.depends), 1.0 / picture.fan))
 
     def _price(self, option: Option, clauses: int) -> float:
         many = len(option.attributes) if option.name in ("hash", "btree") else 1
@@ -316,8 +326,7 @@ class Chooser:
             one = MEET + BOXES * len(picture.columns) * n / 32_768 + CHUNK * chunks
             one += found * (EDGE if points else INSIDE)
             follow = Cost(messages * (FLOOR + one), (HEARD + REWRITTEN * picture.rewritten) * heard)
-            there = root() if heard > 0 else math.inf
-            at_root = Cost(messages * (FLOOR + there), ROOT * float(moved.sum()))
+            at_root = _at_root(messages, moved, root() if heard > 0 else math.inf)
             return follow if follow.all <= at_root.all else at_root
         if option.name == "noindex":
             first = range(min(2, len(picture.columns)))
@@ -348,6 +357,11 @@ class Chooser:
         moved = MOVE[index.name] * float(past[entries.INDEX_UPDATES])
         one = reading(index.name, rows, picture) + CERTAIN * found
         return base + messages * one + TEST * float(past[CANDIDATES]) + moved
+
+
+def _at_root(messages: float, updates: NDArray[np.float64], cost: float) -> Cost:
+    """The work at the root of ``blocks``, where a message costs ``cost``."""
+    return Cost(messages * (FLOOR + cost), ROOT * float(updates.sum()))
 
 
 def reading(index: str, rows: tuple[int, ...], picture: Picture) -> float:

@@ -350,5 +350,5 @@ class HashIndex(FamilyIndex):
         for s in range(len(self.bundle.slot_attribute)):
             with np.errstate(invalid="ignore", over="ignore"):
                 width = bounds[:, s, 1] - bounds[:, s, 0]
-            width = width[np.isfinite(width)]
+            width = width[np.isfinite(width) & (width >= 0)]  # an interval may be empty just now
             self.bundle.cell[s] = float(np.median(width)) / 4 if len(width) else 0.0

@@ -7,7 +7,7 @@ and that the same events give the same picture: nothing here reads a clock. Refu
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
@@ -109,13 +109,15 @@ class Picture:
     plain: float  # the share of clauses that are closed intervals and nothing else
     rewritten: float  # the share of clauses with an interval that every update computes anew
     seen: int  # messages looked at; 0 when they had to be guessed from the profiles
+    _joint: dict[frozenset[int], float] = field(default_factory=dict, repr=False)
 
     def joint(self, rows: Iterable[int]) -> float:
         """The share of clauses that let a message pass on all these attributes."""
-        found = np.ones(self.inside.shape[1:], np.bool_)
-        for row in rows:
-            found &= self.inside[row]
-        return float(found.mean()) if found.size else 0.0
+        key = frozenset(rows)
+        if key not in self._joint:
+            found = np.logical_and.reduce(self.inside[list(key)]) if key else np.ones(self.inside.shape[1:], np.bool_)
+            self._joint[key] = np.count_nonzero(found) / found.size if found.size else 0.0
+        return self._joint[key]
 
     def rows(self, columns: Iterable[int]) -> tuple[int, ...]:
         """The rows of attributes; those that are not considered have none."""
