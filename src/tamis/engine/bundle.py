@@ -110,6 +110,7 @@ def _state(f: Filter) -> dict[str, Any]:
             "threads": f.threads,
             "indexed": f.indexed,
             "scope": f.scope,
+            "batching": None if f.batching is None else f.batching.to_dict(),
         },
         "schema": f._schema.to_dict(),
         "patterns": f._values.patterns(),

@@ -123,7 +123,7 @@ def _extend(ix, g, k):
     """``extend`` of the structure."""
 
 
-def _collect(ix, g, m, world):
+def collect(ix, g, m, world):
     """``collect`` of the structure."""
 
 
@@ -146,7 +146,7 @@ def _extend_of(ix, g, k):
     return _structure(ix).extend.py_func
 
 
-@overload(_collect, jit_options=BARE)
+@overload(collect, jit_options=BARE)
 def _collect_of(ix, g, m, world):
     return _structure(ix).collect.py_func
 
@@ -515,7 +515,7 @@ def deescalate(ix, chunk, world):
 
 
 @bare
-def _review(ix):
+def review(ix):
     """The level at which an entry of each group costs least per message, by what has been measured lately."""
     entries = max(1, ix.count[LISTENERS])
     messages = max(1.0, ix.rule[MESSAGES])
@@ -551,7 +551,7 @@ def _review(ix):
 
 
 @bare
-def _wanted(ix, k, s, end):
+def wanted(ix, k, s, end):
     """``DEpolicy`` of paper 000: whether a false positive of entry ``k`` on an end of a slot shall deescalate it."""
     if ix.level[k, s, end] == 0:
         return False
@@ -571,7 +571,7 @@ def _wanted(ix, k, s, end):
 
 
 @bare
-def _lower(ix, k, s, end, world):
+def lower(ix, k, s, end, world):
     """Deescalate entry ``k`` on one end of a slot: one level down, or to the best one."""
     for g in range(ix.group.shape[0] - 1):
         if not (ix.group[g] <= s and s < ix.group[g + 1]):
@@ -629,7 +629,7 @@ def survey(ix, ids, world):
 
 
 @bare
-def _blamed(ix, k, m, world):
+def blamed(ix, k, m, world):
     """2 * slot + end of the indexed predicate of clause ``k`` that fails for message ``m``; -1 when none does."""
     meta, row, pred = world.clauses.meta, world.templates.row, world.templates.predicate
     r = np.int64(meta[k, TEMPLATE])
@@ -660,7 +660,7 @@ def probe(ix, m, world, hits, special, doubts, edges, owed, scratch):
     which = 0
     for g in range(groups):
         begin(ix, g)
-        _collect(ix, g, m, world)
+        collect(ix, g, m, world)
         which = g & 1
         if g > 0:
             clear(ix, 1 - which)
@@ -688,13 +688,13 @@ def probe(ix, m, world, hits, special, doubts, edges, owed, scratch):
         k = np.int64(doubts[i])
         if not (ix.certain[k] and plain):
             tested += 1
-            blame = _blamed(ix, k, m, world)
+            blame = blamed(ix, k, m, world)
             if blame >= 0 or not holds(k, m, world):
                 failed += 1
                 if blame >= 0 and agile:
                     ix.rule[CREDIT] += ix.rule[TEST_COST]
-                    if _wanted(ix, k, np.int64(blame >> 1), np.int64(blame & 1)):
-                        _lower(ix, k, np.int64(blame >> 1), np.int64(blame & 1), world)
+                    if wanted(ix, k, np.int64(blame >> 1), np.int64(blame & 1)):
+                        lower(ix, k, np.int64(blame >> 1), np.int64(blame & 1), world)
                 continue
         if meta[k, FLAGS] & (HAS_SIBLING | HAS_EFFECT):
             special[n_special] = k
@@ -716,7 +716,7 @@ def probe(ix, m, world, hits, special, doubts, edges, owed, scratch):
                 ix.seen[s, LEAST], ix.seen[s, LARGEST] = min(ix.seen[s, LEAST], x), max(ix.seen[s, LARGEST], x)
         ix.rule[MESSAGES] += 1.0
         if ix.count[PROBES] % REVIEW == 0:
-            _review(ix)
+            review(ix)
     return n, n_special, 0
 
 
