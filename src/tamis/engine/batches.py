@@ -43,12 +43,13 @@ class Batches:
         self._filter = owner
         self._room: dict[tuple[int, bool], tuple[NDArray[Any], ...]] = {}
         self.spent = np.zeros(kernel.SPENT)
-        self.grouping_seconds = self.seconds = 0.0
+        self.grouping_seconds = 0.0
+        # Seconds per cycle: the least ever measured, as compilers may run in between.
+        self._unit = np.inf
 
     def costs(self) -> dict[str, float]:
         """Seconds by stage so far, the minibatches there were, and the profiles in their union sets."""
-        whole = self.spent[kernel.TOTAL]
-        unit = self.seconds / whole if whole else 0.0
+        unit = self._unit if self._unit < np.inf else 0.0
         found = {name: float(self.spent[at] * unit) for name, at in COSTS.items()}
         return {
             "group": self.grouping_seconds,
@@ -125,7 +126,7 @@ class Batches:
                 how |= minibatch.HASHED
             live = np.zeros(0, np.int32) if batching.profile_index else f._live(shard).astype(np.int32)
             codes, ends = minibatch.replay(*common, rows, groups, batches, how, live, sorted_updates, spent)
-        self.seconds += time.perf_counter() - start
+        self._unit = min(self._unit, (time.perf_counter() - start) / max(1.0, spent[kernel.TOTAL]))
         self.spent += spent
         return codes, ends, np.zeros((0, 2), np.int64)
 

@@ -65,8 +65,9 @@ from .bundles import (
     SkipList,
 )
 from .jit import BARE, bare, inlined, kernel
-from .merge import begin, clear, gather, is_empty, take_out
+from .merge import LOW6, ONE64, SIX, begin, clear, is_empty, take_out
 from .postfilter import bound, gate_open, holds
+from .postings import AT, ENTRY, FILL
 from .program import run
 from .simd import between, cycles, lowest_bit, prefetch
 from .skiplist import EDGE, LARGEST, TALLEST, header
@@ -132,6 +133,25 @@ def _distinct(ix, g, rows, first, last, world, x):
 
 
 @bare
+def _gather(ix, i, g):
+    """As :func:`tamis.kernels.merge.gather`, for lists of which most entries are in the set already or never will be.
+
+    Writing to a word that was just written waits for that: what would change nothing is not written.
+    """
+    bits, brief, marker = ix.bits, ix.brief, ix.postings.marker
+    first = np.int64(ix.postings.list[i, AT])
+    last = first + ix.postings.list[i, FILL]
+    into = g & 1
+    for m in range(first, last):
+        k = np.uint64(marker[m, ENTRY])
+        word, bit = k >> SIX, ONE64 << (k & LOW6)
+        if bits[into, word] & bit or (g > 0 and not bits[1 - into, word] & bit):
+            continue
+        bits[into, word] |= bit
+        brief[into, word >> SIX] |= ONE64 << (word & LOW6)
+
+
+@bare
 def _collect_sorted(ix, g, x, n):
     """The union set of a skip list for sorted values: each goes on where the last one was.
 
@@ -162,7 +182,7 @@ def _collect_sorted(ix, g, x, n):
                 node = t
                 t = np.int64(ix.to[ix.node[node, EDGE] + level])
             ix.path[level] = node
-            gather(ix, np.int64(ix.node[node, EDGE] + level), g)
+            _gather(ix, np.int64(ix.node[node, EDGE] + level), g)
 
 
 def _collect_all(ix, g, rows, first, last, world, x, spent):
