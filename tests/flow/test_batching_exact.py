@@ -112,6 +112,18 @@ def test_crowds_that_drift(name: str, counted: Counted) -> None:
     assert counted.runs > 0
 
 
+@pytest.mark.parametrize("name", BATCHED)
+def test_values_that_repeat(name: str) -> None:
+    rng = np.random.default_rng(9)
+    filter, reference = BATCHED[name](), Filter(strategy="noindex")
+    filter.batching = Batching(filter.batching.strategy, 100, filter.batching.grouping)
+    for one in (filter, reference):
+        crowd(np.random.default_rng(4), one, 300)
+    few = rng.uniform(0, 100, 12)
+    sent = {key: rng.choice(few, 400) for key in "abc"} | {"d": rng.integers(0, 5, 400).astype(float)}
+    assert filter.match_many(sent) == reference.match_many(sent)
+
+
 @pytest.mark.parametrize("change", ["effect", "track"])
 def test_what_messages_change_is_seen_by_the_next(change: str, counted: Counted) -> None:
     f = Filter(index="skiplist", batching=Batching("MiniB/PIx", 100))

@@ -143,6 +143,11 @@ class Tuner:
         """The size to use next."""
         return self._ladder[self._at if self._trying is None else self._trying]
 
+    @property
+    def resting(self) -> bool:
+        """Whether neither way was better, so that it stays where it is for a while."""
+        return self._resting > 0
+
     def report(self, cost: float) -> None:
         """What a message has cost at :attr:`size`."""
         self._reports.append(cost)

@@ -127,8 +127,9 @@ def _distinct(ix, g, rows, first, last, world, x):
     _sort(x, n)
     left = min(n, 1)
     for i in range(1, n):
-        x[left] = x[i]
-        left += np.int64(x[i] != x[i - 1])
+        if x[i] != x[left - 1]:
+            x[left] = x[i]
+            left += 1
     return left
 
 
