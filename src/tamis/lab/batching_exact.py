@@ -26,7 +26,7 @@ from .race import rounded, timed
 
 UPDATES: Final = 1_000  # per message
 PROFILES: Final = 50_000  # at scale 1: every context is updated about once per 45 messages
-WARM, LOGS = 6, 4
+WARM, LOGS = 5, 3
 INDEXES: Final[dict[str, dict[str, Any]]] = {
     "AGILE skiplist": {"index": "skiplist", "strategy": "agile"},
     "EAGER skiplist": {"index": "skiplist", "strategy": "eager"},
@@ -49,7 +49,7 @@ def exact(setting: Setting) -> Findings:
     """Messages per second at 1,000 updates per message: one event at a time, a log per message, in batches."""
     plots.needed()
     profiles = max(1_000, round(PROFILES * min(1.0, setting.scale * 5)))
-    messages = 2_048 if setting.scale >= 0.1 else 256
+    messages = 2_048 if setting.scale >= 0.1 else max(32, round(12_800 * setting.scale))
     rates: dict[str, dict[str, float]] = {}
     names = [name for name in INDEXES if setting.contenders is None or name in setting.contenders]
     for done, name in enumerate(names):
