@@ -102,7 +102,7 @@ class Filter:
         self.strategy, self.index, self.policy, self.threads = strategy, index, str(self._policy), threads
         self.indexed = _read_indexed(indexed)
         self.scope = _read_scope(scope, strategy)
-        self.batching = batching  # type: ignore[assignment]
+        self.batching = batching
         self._schema = Schema(schema)
         self._values = ValueStore()
         self._compiler = Compiler(self._schema, self._values)

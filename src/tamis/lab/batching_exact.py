@@ -75,7 +75,9 @@ def exact(setting: Setting) -> Findings:
             whose="tamis",
         )
     ways = ("one at a time", "a log per message", "batched")
-    rows = [[name, *(found[way] for way in ways), found["batched"] / found[ways[0]]] for name, found in rates.items()]
+    rows: list[list[str | float]] = [
+        [name, *(found[way] for way in ways), found["batched"] / found[ways[0]]] for name, found in rates.items()
+    ]
     panel = Panel(
         "1,000 updates per message",
         "way to process the same log",

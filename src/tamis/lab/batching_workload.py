@@ -32,8 +32,14 @@ class Workload(Protocol):
     """Profiles, the index that the paper uses for them, and messages by distribution."""
 
     profiles: int
-    index: str
-    indexed: tuple[str, ...]
+
+    @property
+    def index(self) -> str:
+        """The paper's index."""
+
+    @property
+    def indexed(self) -> tuple[str, ...]:
+        """The attributes that it covers."""
 
     def subscribe(self, filter: Filter) -> None:
         """All profiles; ids are 0 to profiles - 1."""
@@ -44,8 +50,9 @@ class Workload(Protocol):
 
 def zipf(count: int) -> NDArray[np.float64]:
     """The probabilities of Zipf's law."""
-    weight = 1.0 / np.arange(1, count + 1)
-    return weight / weight.sum()
+    weight: NDArray[np.float64] = 1.0 / np.arange(1, count + 1)
+    weight /= weight.sum()
+    return weight
 
 
 class Ranges:
