@@ -31,7 +31,7 @@ def test_an_early_end_leaves_nothing_but_a_report(ending: signal.Signals) -> Non
         finally:
             run.kill()
     assert run.returncode == 130
-    assert "go on with: python tests/soak/run.py --seed 7 --events 0 --drifting 0 --texts 100000000" in told
+    assert "go on with: python tests/soak/run.py --seed 7 --events 0 --calm 0 --drifting 0 --texts 100000000" in told
     assert "language: 0 failures; 0 texts" in told
     _, alive = psutil.wait_procs(workers, timeout=30)
     assert not [one for one in alive if one.status() != psutil.STATUS_ZOMBIE]

@@ -11,7 +11,7 @@ import sys
 import tempfile
 import traceback
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -19,7 +19,7 @@ import numpy as np
 
 sys.path.insert(0, str(Path(__file__).parents[1]))
 
-from configurations import FAMILIES
+from configurations import BATCHED, FAMILIES
 from fickle import fickle
 from restless import restless
 from tamis import EventLog, Filter
@@ -36,6 +36,7 @@ CONFIGURATIONS: dict[str, Callable[..., Any]] = {
     "restless": restless,
     "fickle": fickle,
     **FAMILIES,
+    **BATCHED,
 }
 MIXES = (
     Mix(),
@@ -80,9 +81,9 @@ class Answered:
 
 
 class World:
-    """One seed's choices; gives the same logs every time."""
+    """One seed's choices; gives the same logs every time. A ``calm`` one has no effects and no tracks."""
 
-    def __init__(self, seed: int) -> None:
+    def __init__(self, seed: int, calm: bool = False) -> None:
         self.rng = rng = np.random.default_rng(seed)
         population = pick(rng, POPULATIONS)
         ids = (*(f"q{i}" for i in range((population + 1) // 2)), *range(population // 2))
@@ -96,6 +97,8 @@ class World:
         self.columnar = rng.random() < 0.4
         self.by_calls = rng.random() < 0.1
         self.restarts = pick(rng, (0.0, 0.0005, 0.002))
+        if calm:
+            self.mix, self.tracks, self.by_calls = replace(self.mix, effects=0.0), [], False
 
     def logs(self, events: int) -> Iterator[tuple[EventLog, bool]]:
         """At most :data:`LOGS` logs, until that many events; each with whether the filters restart after it."""
@@ -109,9 +112,9 @@ class World:
             yield log, self.rng.random() < self.restarts * length
 
 
-def run(seed: int, events: int, names: Sequence[str] = tuple(CONFIGURATIONS)) -> Report:
+def run(seed: int, events: int, names: Sequence[str] = tuple(CONFIGURATIONS), calm: bool = False) -> Report:
     """One world on the named configurations."""
-    world, report = World(seed), Report()
+    world, report = World(seed, calm), Report()
     replay.WORTH_THREADS = WORTH_THREADS[seed % 2]
     reference = ReferenceFilter(schema=world.schema)
     filters = {name: CONFIGURATIONS[name](schema=world.schema) for name in names}
@@ -140,16 +143,17 @@ def run(seed: int, events: int, names: Sequence[str] = tuple(CONFIGURATIONS)) ->
             except Exception:
                 wrong = [traceback.format_exc(limit=-6)]
             if wrong:
-                report.failures.append(f"{where(seed, name, part)} {'; '.join(wrong[:3])}")
+                report.failures.append(f"{where(seed, name, part, calm)} {'; '.join(wrong[:3])}")
                 del filters[name]  # what it says from here on proves nothing
         report.events += len(log)
     report.messages, report.matches = reference.stats["messages"], reference.stats["matches"]
     return report
 
 
-def where(seed: int, name: str, part: int) -> str:
+def where(seed: int, name: str, part: int, calm: bool = False) -> str:
     """How to repeat a failure."""
-    return f"[{name}] log {part} of world {seed} (python tests/soak/run.py --world {seed}):"
+    option = "--batches" if calm else "--world"
+    return f"[{name}] log {part} of world {seed} (python tests/soak/run.py {option} {seed}):"
 
 
 def refusal(call: Callable[[], Any]) -> str | None:

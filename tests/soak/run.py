@@ -30,7 +30,9 @@ from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, TextColumn, TimeElapsedColumn, TimeRemainingColumn
 from rich.progress import Progress as Bar
 
-EVENTS, DRIFT, TEXTS = 1_000_000, 1_000_000, 10_000_000
+from configurations import BATCHED
+
+EVENTS, CALM, DRIFT, TEXTS = 1_000_000, 1_000_000, 1_000_000, 10_000_000
 WORLD, POPULATION, BATCH = 5_000, 60_000, 25_000  # events of one world, of one population; texts of one task
 HANGS = 1_200  # seconds after which a task counts as hanging
 CROWD = 50  # failures that end a part
@@ -219,6 +221,9 @@ def main() -> None:
         "--events", type=int, default=EVENTS, help=f"per configuration, small worlds (default: {EVENTS:,})"
     )
     parser.add_argument(
+        "--calm", type=int, default=CALM, help=f"per batching configuration, worlds without effects (default: {CALM:,})"
+    )
+    parser.add_argument(
         "--drifting", type=int, default=DRIFT, help=f"per configuration, populations (default: {DRIFT:,})"
     )
     parser.add_argument("--texts", type=int, default=TEXTS, help=f"mutated profile texts (default: {TEXTS:,})")
@@ -229,10 +234,11 @@ def main() -> None:
         default="",
         help="those whose names have one of these parts, such as skiplist,eager (default: all)",
     )
-    parser.add_argument("--only", choices=("exactness", "drift", "language"), help="one part")
+    parser.add_argument("--only", choices=("exactness", "batches", "drift", "language"), help="one part")
     parser.add_argument("--seed", type=int, help="first seed (default: a new one each time, printed)")
     parser.add_argument("--jobs", type=int, default=os.cpu_count(), help="processes (default: all cores)")
     parser.add_argument("--world", type=int, action="append", metavar="SEED", help="repeat one small world")
+    parser.add_argument("--batches", type=int, action="append", metavar="SEED", help="repeat one world without effects")
     parser.add_argument("--drift", type=int, action="append", metavar="SEED", help="repeat one population")
     parser.add_argument("--language", type=int, action="append", metavar="SEED", help="repeat one batch of texts")
     parser.add_argument("--shrink", choices=tuple(CONFIGURATIONS), help="with --world: the shortest failing story")
@@ -242,20 +248,24 @@ def main() -> None:
     if not names:
         parser.error(f"--configurations: {options.configurations!r} is in none of {', '.join(CONFIGURATIONS)}")
     worlds, populations = partial(exactness.run, names=names), partial(drift.run, names=names)
+    batching = tuple(name for name in names if name in BATCHED)
+    calm = partial(exactness.run, names=batching, calm=True)
     console = Console()
     if options.world and options.shrink:
         console.print(exactness.shrink(options.world[0], WORLD, options.shrink), markup=False, soft_wrap=True)
         return
-    if options.world or options.drift or options.language:
+    if options.world or options.batches or options.drift or options.language:
         failures = repeat(worlds, options.world or (), WORLD, console)
+        failures += repeat(calm, options.batches or (), WORLD, console)
         failures += repeat(populations, options.drift or (), POPULATION, console)
         failures += repeat(language.run, options.language or (), BATCH, console)
         raise SystemExit(bool(failures))
     if options.quick:
-        options.events, options.drifting, options.texts = 10_000, 60_000, 150_000
+        options.events, options.calm, options.drifting, options.texts = 10_000, 10_000, 60_000, 150_000
     seed = random.SystemRandom().randrange(1_000_000) * 1_000 if options.seed is None else options.seed
     parts = [
         Part("exactness", "events per configuration", "--events", worlds, WORLD, options.events),
+        Part("batches", "events per configuration", "--calm", calm, WORLD, options.calm if batching else 0),
         Part("drift", "events per configuration", "--drifting", populations, POPULATION, options.drifting),
         Part("language", "texts", "--texts", language.run, BATCH, options.texts),
     ]

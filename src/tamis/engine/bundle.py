@@ -112,6 +112,7 @@ def _state(f: Filter) -> dict[str, Any]:
             "threads": f.threads,
             "indexed": f.indexed,
             "scope": f.scope,
+            "batching": None if f.batching is None else f.batching.to_dict(),
         },
         "choice": None if f._auto is None else f._auto.state(),
         "schema": f._schema.to_dict(),

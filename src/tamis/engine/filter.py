@@ -24,6 +24,7 @@ from tamis.kernels import bundles as b
 from tamis.kernels import process as kernel
 from tamis.kernels.program import DEPTH
 from tamis.model import tree as t
+from tamis.model.batching import MINI, UNBATCHED, Batching
 from tamis.model.events import EventLog
 from tamis.model.explanation import Explanation, explain
 from tamis.model.matches import Id, Matches
@@ -75,7 +76,8 @@ class Filter:
     like, and changed when that changes (:attr:`plan` says why). Of a structure that is named it covers two attributes
     unless told otherwise. ``policy`` is when ``agile`` makes it more exact again:
     ``cost``, ``always``, ``fixed(FP)`` or ``auto(C)``. ``threads`` is the number of cores a log is spread over,
-    ``schema`` declares kinds of names, such as ``{"price": "number", "ctx.portfolio": "list of text"}``.
+    ``schema`` declares kinds of names, such as ``{"price": "number", "ctx.portfolio": "list of text"}``. ``batching``
+    lets logs be processed in batches, as fast as :mod:`tamis.flow.batching` says and exact all the same.
     """
 
     def __init__(
@@ -88,6 +90,7 @@ class Filter:
         schema: Mapping[str, str | Kind] | None = None,
         indexed: int | str | Sequence[str] | None = None,
         scope: Mapping[str, tuple[float, float]] | None = None,
+        batching: Batching | str | Mapping[str, Any] | None = None,
     ) -> None:
         _known("strategy", strategy, STRATEGIES)
         _known("index", index, INDEXES)
@@ -101,6 +104,7 @@ class Filter:
         self.strategy, self.index, self.policy, self.threads = strategy, index, str(self._policy), threads
         self.indexed = _read_indexed(("auto" if index == "auto" else 2) if indexed is None else indexed)
         self.scope = _read_scope(scope, strategy)
+        self.batching = batching
         self._schema = Schema(schema)
         self._values = ValueStore()
         self._compiler = Compiler(self._schema, self._values)
@@ -131,6 +135,21 @@ class Filter:
         assert not isinstance(indexed, str)
         scope = {column[name]: ends for name, ends in self.scope.items()}
         return FAMILY[self.index](self.strategy, self._policy, indexed, scope)
+
+    @property
+    def batching(self) -> Batching | None:
+        """How logs are batched; may be changed between logs. Also takes the name of a strategy."""
+        return self._batching
+
+    @batching.setter
+    def batching(self, given: Batching | str | Mapping[str, Any] | None) -> None:
+        batching = Batching.of(given)
+        if batching is not None and self.index == "blocks" and batching.strategy not in (UNBATCHED, MINI):
+            raise UsageError(
+                f"batching: {batching.strategy!r} is not on 'blocks', which finds its minibatches by itself; "
+                f"choose {MINI!r}, or index {' or '.join(FAMILY)}"
+            )
+        self._batching = batching
 
     # -- profiles ----------------------------------------------------------------------------------------------
 
@@ -476,6 +495,11 @@ class Filter:
         """Which index is in use, on which attributes, what others would cost, and why; print it."""
         self._flush()
         return plan_of(self)
+
+    @property
+    def batch_costs(self) -> dict[str, float]:
+        """What batches have cost so far: seconds by stage, minibatches, and profiles in their union sets."""
+        return self._replay.batches.costs()
 
     def deescalate(self) -> None:
         """Make every index entry as exact as it can be, at once; the engine does the same bit by bit on evidence."""

@@ -110,6 +110,13 @@ class ProfileStore:
         self.count -= 1
         self.clauses -= len(clauses)
 
+    def has_effects(self) -> bool:
+        """Whether a match may change a context. O(1) where nobody ever asked for it, else O(clauses)."""
+        if self._tops[2] == 0:
+            return False
+        both = b.LIVE | b.HAS_EFFECT
+        return bool(np.any((self.meta[: self._tops[0], b.FLAGS] & both) == both))
+
     def alive(self, code: int) -> bool:
         """Whether a code belongs to a profile now."""
         return 0 <= code < len(self.row) and int(self.row[code, b.FIRST_CLAUSE]) != -1

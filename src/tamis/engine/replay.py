@@ -25,6 +25,7 @@ from tamis.model.tables import Table, to_list
 from tamis.model.values import TEXT, normalise
 
 from . import notice, warm
+from .batches import Batches
 from .encode import FEW, column_kind, encode_column
 from .values import Mark
 
@@ -66,6 +67,7 @@ class Replay:
         self._filter = owner
         self._serial = 0
         self._names: tuple[int, list[tuple[str, str]]] = (-1, [])
+        self.batches = Batches(owner)
         # The row that ``one`` fills again and again; never handed out.
         self._row = b.Messages(np.empty((1, 1)), np.zeros((0, 0), np.int16))
 
@@ -448,7 +450,11 @@ class Replay:
         serial, self._serial = self._serial, self._serial + n
         updates = tuple(_read_only(column) for column in segment.updates)
 
+        batched = self.batches.wanted(n, len(updates[0]))
+
         def shard(number: int) -> tuple[Any, Any, Any]:
+            if batched:
+                return self.batches.run(number, segment, updates, serial, profiles, room)
             found: tuple[Any, Any, Any] = kernel.replay(
                 f._indexes[number].bundle,
                 number,

@@ -166,7 +166,7 @@ AHEAD = 8  # doubtful entries that are looked ahead; processors drop requests fo
 
 
 @bare
-def _edges_hold(ix, k, m, edges, world):
+def edges_hold(ix, k, m, edges, world):
     """Postfilter only the predicates on the slots in ``edges``."""
     meta, pred = world.clauses.meta, world.templates.predicate
     row, r = world.templates.row, meta[k, TEMPLATE]
@@ -210,7 +210,7 @@ def _postfilter(ix, m, n_doubts, doubts, edges, hits, n, special, world):
         if i < 0:
             continue
         k = np.int64(doubts[i])
-        if not (_edges_hold(ix, k, m, edges[i], world) if edges[i] else holds(k, m, world)):
+        if not (edges_hold(ix, k, m, edges[i], world) if edges[i] else holds(k, m, world)):
             failed += 1
         elif edges[i] == 0 and meta[k, FLAGS] & (HAS_SIBLING | HAS_EFFECT):
             special[n_special] = k
@@ -224,14 +224,14 @@ def _postfilter(ix, m, n_doubts, doubts, edges, hits, n, special, world):
 
 
 @bare
-def _patience(ix):
+def patience_of(ix):
     """The debt at which the policy deescalates a chunk."""
     patience = ix.count[DUE]
     return patience if patience >= 0 else -patience * ix.count[UPDATES] // max(1, ix.count[FALSE_POSITIVES])
 
 
 @bare
-def _owe(debt, chunk, patience, owed, n_owed):
+def owe(debt, chunk, patience, owed, n_owed):
     """A chunk that may improve was scanned in vain; when that happens too often it is noted for deescalation."""
     if debt[chunk] >= 0:
         debt[chunk] += 1
@@ -277,7 +277,7 @@ def _ask_for_block(ix, b):
 
 
 @bare
-def _meet(ix, g, met):
+def meet(ix, g, met):
     """The blocks whose boxes contain a message (its global cells), into ``met``; returns how many."""
     slots = ix.slot_attribute.shape[0]
     n_met = 0
@@ -300,7 +300,7 @@ def _meet(ix, g, met):
 
 
 @bare
-def _look_into(ix, b, m, g, q, due, live, world):
+def look_into(ix, b, m, g, q, due, live, world):
     """The message in a block's own cells ``q``; returns the chunks whose zones contain it.
 
     ``live`` gets the slots to look at, and their number behind the last: on the others the message is in the core of
@@ -356,9 +356,9 @@ def probe(ix, m, world, hits, special, doubts, edges, owed, scratch):
     n = n_doubts = n_owed = zero = np.int64(0)  # not literals, which would be types of their own
     ix.count[PROBES] += 1
     ix.seen[slots, SINCE] = 0.0
-    patience = _patience(ix)
+    patience = patience_of(ix)
     sampled = ix.count[PROBES] % MESSAGE_SAMPLE == 1
-    n_met = _meet(ix, g, met)
+    n_met = meet(ix, g, met)
     chunks_met = 0
     for group in range(0, n_met, GROUP):
         n_alive = 0
@@ -366,7 +366,7 @@ def probe(ix, m, world, hits, special, doubts, edges, owed, scratch):
             if i + 1 < n_met:
                 _ask_for_block(ix, np.int64(met[i + 1]))
             cells = bytes_of[i - group]
-            near = _look_into(ix, np.int64(met[i]), m, g, cells[0], cells[1], lives[i - group], world)
+            near = look_into(ix, np.int64(met[i]), m, g, cells[0], cells[1], lives[i - group], world)
             while near != 0:
                 alive[n_alive, 0], alive[n_alive, 1] = np.int64(met[i]) * CHUNKS + lowest_bit(near), i - group
                 n_alive += 1
@@ -387,7 +387,7 @@ def probe(ix, m, world, hits, special, doubts, edges, owed, scratch):
                     found &= covers(lines, (chunk * slots + live[u]) * LINE, q[live[u]], q[live[u]])
                 alive[j + STEP, 2] = found
                 if found == 0:
-                    n_owed = _owe(debt, chunk, patience, owed, n_owed)
+                    n_owed = owe(debt, chunk, patience, owed, n_owed)
                 else:
                     _ask_for_chunk(ix, chunk, live, np.int64(GLANCE), live[slots])
                     prefetch(profile, chunk * CHUNK)
@@ -404,7 +404,7 @@ def probe(ix, m, world, hits, special, doubts, edges, owed, scratch):
                 if found == 0:
                     break
             if found == 0:
-                n_owed = _owe(debt, chunk, patience, owed, n_owed)
+                n_owed = owe(debt, chunk, patience, owed, n_owed)
                 continue
             place = chunk * CHUNK
             fixed = found & masks[chunk, FIXED]
@@ -424,9 +424,9 @@ def probe(ix, m, world, hits, special, doubts, edges, owed, scratch):
                 if wide > due[s]:
                     loose += count_bits(mask)
             if loose:
-                n_owed = _owe(debt, chunk, loose, owed, n_owed)
+                n_owed = owe(debt, chunk, loose, owed, n_owed)
             if sampled:
-                _sample(ix.seen, unsure, live, n_live, margin, chunk, slots, count_bits(found))
+                sample_doubts(ix.seen, unsure, live, n_live, margin, chunk, slots, count_bits(found))
             certain = found & ~unclear
             while certain != 0:
                 hits[n] = profile[place + lowest_bit(certain)]
@@ -459,7 +459,7 @@ def probe(ix, m, world, hits, special, doubts, edges, owed, scratch):
 
 
 @bare
-def _sample(seen, unsure, live, n_live, margin, chunk, slots, found):
+def sample_doubts(seen, unsure, live, n_live, margin, chunk, slots, found):
     """Take note of the doubts in a chunk: what slack costs."""
     for i in range(n_live):
         seen[live[i], DOUBTED] += MESSAGE_SAMPLE * count_bits(unsure[i])

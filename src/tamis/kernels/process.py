@@ -67,7 +67,7 @@ def _follow(ix, k, p, a, v, world):
     """``follow`` of the index."""
 
 
-def _observe(ix, c, a, v, old, weight, world):
+def observe(ix, c, a, v, old, weight, world):
     """``observe`` of the index."""
 
 
@@ -75,7 +75,7 @@ def _deescalate(ix, chunk, world):
     """``deescalate`` of the index."""
 
 
-def _announce(ix, k, a, world):
+def announce(ix, k, a, world):
     """``announce`` of the index."""
 
 
@@ -88,7 +88,7 @@ def _size_of(ix):
     return _kernels_of(ix).size.py_func
 
 
-@overload(_announce, jit_options=BARE)
+@overload(announce, jit_options=BARE)
 def _announce_of(ix, k, a, world):
     return _kernels_of(ix).announce.py_func
 
@@ -108,7 +108,7 @@ def _follow_of(ix, k, p, a, v, world):
     return _kernels_of(ix).follow.py_func
 
 
-@overload(_observe, jit_options=BARE)
+@overload(observe, jit_options=BARE)
 def _observe_of(ix, c, a, v, old, weight, world):
     return _kernels_of(ix).observe.py_func
 
@@ -119,7 +119,7 @@ def _deescalate_of(ix, chunk, world):
 
 
 @bare
-def _moved(ix, c, a, v, world):
+def moved(ix, c, a, v, world):
     """A watched value left its safe range: tell the index about every clause that depends on it."""
     contexts = world.contexts
     low, high = np.float32(-np.inf), np.float32(np.inf)
@@ -134,7 +134,7 @@ def _moved(ix, c, a, v, world):
 
 
 @inlined
-def _followed(ix, k, p, a, v, world):
+def followed(ix, k, p, a, v, world):
     """Whether clause ``k``, of which ``announce`` said ``p``, and all behind it on its context follow to ``v``."""
     meta = world.clauses.meta
     while k >= 0:
@@ -142,7 +142,7 @@ def _followed(ix, k, p, a, v, world):
             return False
         k = np.int64(meta[k, NEXT])
         if k >= 0:
-            p = _announce(ix, k, a, world)
+            p = announce(ix, k, a, world)
     return True
 
 
@@ -157,7 +157,7 @@ def set_value(ix, c, a, v, r, world):
     if contexts.watch[c, a >> 3, WATCHED] >> (a & 7) & 1 and not (
         contexts.safe[c, a, 0] <= v and v <= contexts.safe[c, a, 1]
     ):
-        _moved(ix, c, a, v, world)
+        moved(ix, c, a, v, world)
 
 
 @bare
@@ -269,7 +269,7 @@ def _update(ix, first, last, shard, shards, updates, heard, world):
         if start <= sample and sample < stop:
             if u_attribute[sample] >= 0 and u_context[sample] % shards == shard:
                 c, a = u_context[sample], np.int64(u_attribute[sample])
-                _observe(ix, c, a, u_value[sample], value[c, a], step, world)
+                observe(ix, c, a, u_value[sample], value[c, a], step, world)
             sample += step
         n_heard = _hear(ix, start, stop, shard, shards, updates, heard, world)
         n = 0
@@ -287,15 +287,15 @@ def _update(ix, first, last, shard, shards, updates, heard, world):
             if i >= -AHEAD and i + AHEAD < n:
                 u = heard[i + AHEAD, 0]
                 if head[u_context[u]] >= 0:
-                    heard[i + AHEAD, 1] = _announce(ix, np.int64(head[u_context[u]]), np.int64(u_attribute[u]), world)
+                    heard[i + AHEAD, 1] = announce(ix, np.int64(head[u_context[u]]), np.int64(u_attribute[u]), world)
             if i >= 0:
                 c, a = u_context[heard[i, 0]], np.int64(u_attribute[heard[i, 0]])
                 v = value[c, a]
                 if watch[c, a >> 3, PINNED] >> (a & 7) & 1:
-                    if not _followed(ix, np.int64(head[c]), heard[i, 1], a, v, world):
-                        _moved(ix, c, a, v, world)
+                    if not followed(ix, np.int64(head[c]), heard[i, 1], a, v, world):
+                        moved(ix, c, a, v, world)
                 elif not (safe[c, a, 0] <= v and v <= safe[c, a, 1]):
-                    _moved(ix, c, a, v, world)
+                    moved(ix, c, a, v, world)
 
 
 @kernel

@@ -90,6 +90,29 @@ def row_within(typingctx, table, row, low, high, free):
 
 
 @intrinsic
+def between(typingctx, column, offset, low, high):
+    """Mask of the eight doubles at ``offset`` that lie in [low, high]; NaN lies nowhere."""
+    sig = types.uint32(column, types.int64, types.float64, types.float64)
+
+    def codegen(context, builder, signature, args):
+        eight = ir.VectorType(ir.DoubleType(), 8)
+        data = context.make_array(signature.args[0])(context, builder, args[0]).data
+        x = builder.load(builder.bitcast(builder.gep(data, [args[1]]), eight.as_pointer()), align=8)
+
+        def splat(value):
+            undefined = ir.Constant(eight, ir.Undefined)
+            one = builder.insert_element(undefined, value, ir.Constant(ir.IntType(32), 0))
+            return builder.shuffle_vector(one, undefined, ir.Constant(ir.VectorType(ir.IntType(32), 8), [0] * 8))
+
+        above = builder.fcmp_ordered("<=", splat(args[2]), x)
+        below = builder.fcmp_ordered("<=", x, splat(args[3]))
+        mask = builder.bitcast(builder.and_(above, below), ir.IntType(8))
+        return builder.zext(mask, ir.IntType(32))
+
+    return sig, codegen
+
+
+@intrinsic
 def prefetch(typingctx, array, offset):
     """Ask for the cache line of a flat element of an array, without waiting for it."""
     sig = types.void(array, types.int64)

@@ -241,7 +241,7 @@ def observe(ix, c, a, v, old, weight, world):
             ix.seen[s, MOVED] += weight
             ix.seen[s, STEPS] += weight * step * step
     if ix.count[INDEX_UPDATES] - ix.rule[REVIEWED] >= HURRY:
-        _review(ix)
+        review(ix)
 
 
 @bare
@@ -253,7 +253,7 @@ def deescalate(ix, chunk, world):
 
 
 @bare
-def _review(ix):
+def review(ix):
     """The level at which an entry of each group costs least per message, by what has been measured lately."""
     entries = max(1, ix.count[LISTENERS])
     messages = max(1.0, ix.rule[MESSAGES])
@@ -290,7 +290,17 @@ def _review(ix):
 
 
 @bare
-def _wanted(ix, k, s, end):
+def reckon(ix, messages, failed):
+    """Keep the counts of AUTO: so many messages more, and their false positives."""
+    if ix.rule[POLICY] == AUTO:
+        kept = max(0.0, 1.0 - FADING * messages)
+        ix.rule[RECENT_UPDATES] = kept * ix.rule[RECENT_UPDATES] + ix.count[UPDATES] - ix.rule[HEARD]
+        ix.rule[RECENT_VAIN] = kept * ix.rule[RECENT_VAIN] + failed
+        ix.rule[HEARD] = ix.count[UPDATES]
+
+
+@bare
+def wanted(ix, k, s, end):
     """``DEpolicy`` of paper 000: whether a false positive of entry ``k`` on an end of a slot shall deescalate it."""
     if ix.level[k, s, end] == 0:
         return False
@@ -310,7 +320,7 @@ def _wanted(ix, k, s, end):
 
 
 @bare
-def _lower(ix, k, s, end, x, world):
+def lower(ix, k, s, end, x, world):
     """Deescalate entry ``k``, met in vain at ``x`` on one end of a slot; the other end, as it is placed anew, too."""
     g = group_of(ix, s)
     read(ix, k, g, world)
@@ -368,7 +378,7 @@ def survey(ix, ids, world):
 
 
 @bare
-def _blamed(ix, k, m, world):
+def blamed(ix, k, m, world):
     """2 * slot + end of the indexed predicate of clause ``k`` that fails for message ``m``; -1 when none does."""
     for s in range(ix.slot_attribute.shape[0]):
         x = world.messages.value[m, ix.slot_attribute[s]]
@@ -414,12 +424,12 @@ def probe(ix, m, world, hits, special, doubts, edges, owed, scratch):
         k = np.int64(doubts[i])
         if not (ix.certain[k] and plain):
             tested += 1
-            blame = _blamed(ix, k, m, world)
+            blame = blamed(ix, k, m, world)
             if blame >= 0 or not holds(k, m, world):
                 failed += 1
                 if blame >= 0 and agile:
                     ix.rule[CREDIT] += ix.rule[TEST_COST]
-                    if _wanted(ix, k, np.int64(blame >> 1), np.int64(blame & 1)):
+                    if wanted(ix, k, np.int64(blame >> 1), np.int64(blame & 1)):
                         edges[lowered] = np.uint64(k) << np.uint64(8) | np.uint64(blame)
                         lowered += 1
                 continue
@@ -432,10 +442,7 @@ def probe(ix, m, world, hits, special, doubts, edges, owed, scratch):
     ix.count[PROBES] += 1
     ix.count[CANDIDATES] += tested
     ix.count[FALSE_POSITIVES] += failed
-    if ix.rule[POLICY] == AUTO:
-        ix.rule[RECENT_UPDATES] += ix.count[UPDATES] - ix.rule[HEARD] - FADING * ix.rule[RECENT_UPDATES]
-        ix.rule[RECENT_VAIN] += failed - FADING * ix.rule[RECENT_VAIN]
-        ix.rule[HEARD] = ix.count[UPDATES]
+    reckon(ix, 1, failed)
     if weigh and tested >= 16:
         taken = np.float64(cycles() - start)
         if taken < 1e4 * tested:
@@ -446,7 +453,7 @@ def probe(ix, m, world, hits, special, doubts, edges, owed, scratch):
             _fetch(ix, k, s)
         if i >= 0:
             k, blame = np.int64(edges[i] >> np.uint64(8)), np.int64(edges[i] & np.uint64(255))
-            _lower(ix, k, blame >> 1, blame & 1, world.messages.value[m, ix.slot_attribute[blame >> 1]], world)
+            lower(ix, k, blame >> 1, blame & 1, world.messages.value[m, ix.slot_attribute[blame >> 1]], world)
     if weigh:
         for s in range(ix.slot_attribute.shape[0]):
             x = world.messages.value[m, ix.slot_attribute[s]]
@@ -454,7 +461,7 @@ def probe(ix, m, world, hits, special, doubts, edges, owed, scratch):
                 ix.seen[s, LEAST], ix.seen[s, LARGEST] = min(ix.seen[s, LEAST], x), max(ix.seen[s, LARGEST], x)
         ix.rule[MESSAGES] += 1.0
         if ix.count[PROBES] % REVIEW == 0:
-            _review(ix)
+            review(ix)
     return n, n_special, 0
 
 

@@ -94,7 +94,7 @@ class Race:
         self._logs += 1
         for name in names[turn:] + names[:turn]:  # who is first reads the log from memory, the others from the cache
             filter = self.filters[name]
-            matches, after, seconds = _timed(filter, log)
+            matches, after, seconds = timed(filter, log)
             before, self._before[name] = self._before[name], after
             if len(matches.rejected):
                 raise Inexact(f"{name} rejected {matches.rejected[0]}")
@@ -138,7 +138,7 @@ class Race:
         )
 
 
-def _timed(filter: Filter, log: EventLog) -> tuple[Matches, dict[str, int], float]:
+def timed(filter: Filter, log: EventLog) -> tuple[Matches, dict[str, int], float]:
     """Matches, counters afterwards, seconds; the garbage collector waits meanwhile, and compilers do not count."""
     gc.disable()  # a collection before every log would take longer than most logs
     try:

@@ -12,6 +12,8 @@ from .experiment import Experiment
 
 AGILE: Final = "AGILE: Adaptive Indexing for Context-Aware Information Filters (SIGMOD 2005)"
 
+BATCHING: Final = "Batching: reordering and grouping messages in information filters (ICDE 2005)"
+
 EXPERIMENTS: Final = (
     Experiment(
         "agile-exp1",
@@ -47,6 +49,48 @@ EXPERIMENTS: Final = (
         "beyond the paper (its future work: TPC-C)",
         "orders find warehouses with enough in stock and take it; deliveries refill",
         "agile_orders:orders",
+    ),
+    Experiment(
+        "batching-fig6",
+        BATCHING,
+        "Figure 6 a to c, Tables 2, 3, 4",
+        "batching strategies over the batch size, range profiles",
+        "batching:ranges",
+    ),
+    Experiment(
+        "batching-fig7",
+        BATCHING,
+        "Figure 7",
+        "batching strategies over the batch size, point profiles",
+        "batching:points",
+    ),
+    Experiment(
+        "batching-fig8",
+        BATCHING,
+        "Figure 8",
+        "how messages are grouped into minibatches",
+        "batching_groups:groupings",
+    ),
+    Experiment(
+        "batching-fig9",
+        BATCHING,
+        "Figure 9",
+        "the size of minibatches, and the size that hill climbing finds",
+        "batching_groups:sizes",
+    ),
+    Experiment(
+        "batching-latency",
+        BATCHING,
+        "Tables 5, 6",
+        "the speed-up that a latency allows, and the latencies of bursts",
+        "batching_latency:latency",
+    ),
+    Experiment(
+        "batching-exact",
+        BATCHING,
+        "beyond the paper",
+        "batches with 1,000 updates per message, exact",
+        "batching_exact:exact",
     ),
 )
 

@@ -1,0 +1,149 @@
+"""Segments of a log in batches: which of them can be, how they are cut, and the calls of their kernels.
+
+Guarantees the matches of one event at a time. Effects and tracks let a message change what the next one sees, so a
+filter that has any is replayed one event at a time, and so is what batches do not make faster: entries at the root of
+``blocks`` (there an update is a plain store, and a message a scan), short logs, the scan without an index.
+"""
+
+from __future__ import annotations
+
+import time
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from tamis.kernels import batch as kernel
+from tamis.kernels import batch_blocks, minibatch
+from tamis.kernels import bundles as b
+from tamis.model.batching import UNBATCHED, Batching
+from tamis.model.events import MESSAGE
+
+if TYPE_CHECKING:
+    from .filter import Filter
+
+MOST = 1 << 21  # updates of a batch: sorting them needs 32 bytes each
+SHARE = 16  # contexts per event above which sorting the events by context costs more than it saves
+FIELDS = 4_096  # attributes of contexts: the sort has twelve bits for them
+COSTS = {
+    "sort_values": kernel.SORT_PIX,
+    "profile_index": kernel.PROBE,
+    "sort_messages": kernel.SORT_MIX,
+    "message_index": kernel.ASK,
+    "postfilter": kernel.POST,
+    "touched_contexts": kernel.TOUCHED,
+    "restore_order": kernel.ORDER,
+}
+
+
+class Batches:
+    """Runs segments in batches, and knows what that has cost."""
+
+    def __init__(self, owner: Filter) -> None:
+        self._filter = owner
+        self._room: dict[tuple[int, bool], tuple[NDArray[Any], ...]] = {}
+        self.spent = np.zeros(kernel.SPENT)
+        self.grouping_seconds = 0.0
+        # Seconds per cycle: the least ever measured, as compilers may run in between.
+        self._unit = np.inf
+
+    def costs(self) -> dict[str, float]:
+        """Seconds by stage so far, the minibatches there were, and the profiles in their union sets."""
+        unit = self._unit if self._unit < np.inf else 0.0
+        found = {name: float(self.spent[at] * unit) for name, at in COSTS.items()}
+        return {
+            "group": self.grouping_seconds,
+            **found,
+            "minibatches": float(self.spent[kernel.GROUPS]),
+            "union_sets": float(self.spent[kernel.UNION]),
+        }
+
+    def wanted(self, messages: int, updates: int) -> bool:
+        """Whether a segment of so many events is to be batched."""
+        f = self._filter
+        if f.batching is None or f.batching.strategy == UNBATCHED or messages < 2 or f._tracks:
+            return False
+        if isinstance(f._indexes[0].bundle, b.Scan) or f._contexts.bundle.value.shape[1] > FIELDS:
+            return False
+        if updates and (messages + updates) * SHARE < len(f._contexts):
+            return False
+        if any("root" in index.bundle.FIELDS and len(index.bundle.root) for index in f._indexes):
+            return False
+        return not f._profiles.has_effects()
+
+    def plan(
+        self, messages: b.Messages, skip: NDArray[np.uint8], runs: NDArray[np.int64], updates: int, shard: int
+    ) -> tuple[NDArray[np.int64], NDArray[np.int64], NDArray[np.int64]]:
+        """The rows of messages in the order of their minibatches, where these begin, and the batches."""
+        batching = self._filter.batching
+        assert isinstance(batching, Batching)
+        start = time.perf_counter()
+        seen = _updates_before(runs, len(skip), updates)
+        slots = self._filter._indexes[shard].bundle.slot_attribute
+        value = messages.value
+        columns = [value[:, a] for a in slots[:2].tolist() if a < value.shape[1]] or [np.zeros(len(skip))]
+        grouped = not isinstance(self._filter._indexes[shard].bundle, b.Blocks)
+        rows: list[NDArray[np.int64]] = []
+        starts, batches = [np.zeros(1, np.int64)], []
+        groups = total = first = 0
+        while first < len(skip):
+            last = min(len(skip), first + batching.size)
+            if seen[last - 1] - (seen[first - 1] if first else 0) > MOST:
+                last = max(first + 1, int(np.searchsorted(seen, (seen[first - 1] if first else 0) + MOST, "right")))
+            if grouped:
+                some = first + np.flatnonzero(skip[first:last] == 0)
+                order, at = batching.split([column[some] for column in columns])
+                rows.append(some[order])
+                starts.append(at[1:] + total)
+                groups, total = groups + len(at) - 1, total + len(some)
+            batches.append((last, groups, seen[last - 1]))
+            first = last
+        batches[-1] = (*batches[-1][:2], updates)
+        joined = np.concatenate(rows) if rows else np.zeros(0, np.int64)
+        self.grouping_seconds += time.perf_counter() - start
+        return joined, np.concatenate(starts), np.array(batches, np.int64)
+
+    def run(
+        self, shard: int, segment: Any, updates: tuple[NDArray[Any], ...], serial: int, profiles: b.Profiles, room: int
+    ) -> tuple[Any, Any, Any]:
+        """As :func:`tamis.kernels.process.replay` of one shard."""
+        f = self._filter
+        batching = f.batching
+        assert isinstance(batching, Batching)
+        index = f._indexes[shard].bundle
+        world = f._world(shard, segment.messages)
+        rows, groups, batches = self.plan(segment.messages, segment.skip, segment.runs, len(updates[0]), shard)
+        longest = int(np.diff(batches[:, 2], prepend=0).max())
+        sorted_updates = self._sorted(shard, longest, len(f._contexts.bundle.residual) > 0)
+        spent = np.zeros(kernel.SPENT)
+        start = time.perf_counter()
+        common = (index, shard, f.threads, segment.runs, updates, segment.skip, serial, profiles, world, room)
+        if isinstance(index, b.Blocks):
+            codes, ends = batch_blocks.replay(*common, batches, sorted_updates, spent)
+        else:
+            how = minibatch.PIX * batching.profile_index | minibatch.MIX * batching.message_index
+            if isinstance(index, b.HashTable):
+                how |= minibatch.HASHED
+            live = np.zeros(0, np.int32) if batching.profile_index else f._live(shard).astype(np.int32)
+            codes, ends = minibatch.replay(*common, rows, groups, batches, how, live, sorted_updates, spent)
+        self._unit = min(self._unit, (time.perf_counter() - start) / max(1.0, spent[kernel.TOTAL]))
+        self.spent += spent
+        return codes, ends, np.zeros((0, 2), np.int64)
+
+    def _sorted(self, shard: int, longest: int, wide: bool) -> tuple[NDArray[Any], ...]:
+        """Room to sort updates in, kept: fresh memory costs as much as the sort."""
+        found = self._room.get((shard, wide))
+        if found is None or len(found[0]) < longest:
+            more = longest if wide else 0
+            one = (np.empty(longest, np.uint64), np.empty(longest), np.empty(more, np.int16))
+            two = (np.empty(longest, np.uint64), np.empty(longest), np.empty(more, np.int16))
+            found = self._room[shard, wide] = one + two
+        return found
+
+
+def _updates_before(runs: NDArray[np.int64], messages: int, updates: int) -> NDArray[np.int64]:
+    """How many updates come before each message."""
+    mine = runs[:, 0] == MESSAGE
+    ends = np.maximum.accumulate(np.where(mine, 0, runs[:, 2]))
+    found: NDArray[np.int64] = np.repeat(ends[mine], (runs[:, 2] - runs[:, 1])[mine])
+    return found
