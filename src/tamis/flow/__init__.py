@@ -1,0 +1,31 @@
+"""Flow: queues, batches and quality of service between the sources and a filter.
+
+Guarantees that time is an argument (nothing here reads a clock but :mod:`tamis.flow.live`), and that every event is
+accounted for. See the guide of flows.
+"""
+
+from __future__ import annotations
+
+from .chunk import Chunk, Consistency
+from .classes import QosClass
+from .core import Flow, Work
+from .costs import Costs
+from .policies import Batch, Hybrid, Policy, Shed, Traditional, batch_size
+from .wishes import Choice, choose
+
+__all__ = [
+    "Batch",
+    "Choice",
+    "Chunk",
+    "Consistency",
+    "Costs",
+    "Flow",
+    "Hybrid",
+    "Policy",
+    "QosClass",
+    "Shed",
+    "Traditional",
+    "Work",
+    "batch_size",
+    "choose",
+]
