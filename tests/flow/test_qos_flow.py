@@ -11,7 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tamis import EventLog, Filter, InvariantError, Matches, ReferenceFilter, UsageError
-from tamis.flow import Batch, Chunk, Costs, Flow, Hybrid, Policy, Shed, Traditional, Work
+from tamis.flow import Batch, Chunk, Costs, Flow, Hybrid, Lanes, Policy, Shed, Traditional, Work
 from tamis.testing import Mix, Vocabulary, compare, random_log
 
 COSTS = {"message": 0.01, "update": 0.001, "fixed": 0.005}
@@ -330,6 +330,72 @@ def test_unknown_classes_are_named() -> None:
     with pytest.raises(UsageError, match="one per event"):
         flow.offer(EventLog.of_messages({"x": [1, 2]}), 0.0, qos=["gold"])
     assert flow.queued == 0
+
+
+def test_a_class_of_profiles_that_allows_no_errors_gets_none_in_overload() -> None:
+    rng = np.random.default_rng(3)
+    lanes = Lanes(lambda name: Filter(), {"basic": 1.0, "gold": math.inf}, {"basic": "latency <= 200ms"})
+    truth = ReferenceFilter()
+    for k in range(20):
+        lanes.offer(("subscribe", f"g{k}", f"x between ctx.x and ctx.x + {k}", f"c{k % 4}"), 0.0, qos="gold")
+        truth.subscribe(f"g{k}", f"x between ctx.x and ctx.x + {k}", f"c{k % 4}")
+        lanes.offer(("subscribe", f"b{k}", f"x < {k}"), 0.0, qos="basic")
+    found: list[tuple[float, Any]] = []
+    expected: list[tuple[float, Any]] = []
+    now = 0.0
+    pending = 0.0
+    while now < 20.0:
+        while pending <= now and now < 10.0:  # 100 messages a second, of which both lanes together do 50
+            context, value, x = f"c{rng.integers(4)}", float(rng.integers(20)), float(rng.integers(30)) + pending / 100
+            for event in (("update", context, {"x": value}), {"x": x}):
+                lanes.offer(event, now)
+            truth.update(context, x=value)
+            expected += [(x, id) for id in truth.match({"x": x})]
+            pending += 0.01
+        one = lanes.take(now)
+        lanes.check()
+        if one is None:
+            now += 0.01
+            continue
+        matches = lanes.flows[one.qos].filter.process(one.work.log)  # type: ignore[union-attr]
+        if one.qos == "gold":
+            rows = one.work.log.message_rows.tolist()
+            found += [(one.work.log.message(rows.index(seq))["x"], id) for seq, id in matches]
+        now += 0.001 + 0.009 * one.work.messages
+        lanes.done(one, matches, now)
+    balance = lanes.balance()
+    assert sorted(found) == sorted(expected) and expected
+    assert balance["gold"]["message"]["shed"] == 0 < balance["basic"]["message"]["shed"]
+    assert lanes.flows["gold"].latency.max < 1.0
+    assert list(lanes.flows) == ["gold", "basic"]
+
+
+def test_lanes_say_what_they_cannot_do() -> None:
+    def make(name: str) -> Filter:
+        return Filter()
+
+    with pytest.raises(UsageError, match="'gold' allows no errors, but its policy sheds"):
+        Lanes(make, {"gold": math.inf}, {"gold": "latency <= 1s"})
+    with pytest.raises(UsageError, match="no class 'silver'"):
+        Lanes(make, {"gold": 1}, {"silver": "no errors"})
+    lanes = Lanes(make, {"gold": 2, "basic": 1})
+    with pytest.raises(UsageError, match="no class 'golden'"):
+        lanes.offer(("subscribe", "p", "x > 1"), 0.0, qos="golden")
+    with pytest.raises(UsageError, match="offer subscriptions one by one"):
+        lanes.offer(EventLog.builder().subscribe("p", "x > 1").build(), 0.0)
+
+
+def test_a_profile_changes_its_class() -> None:
+    lanes = Lanes(lambda name: Filter(), {"gold": 2, "basic": 1})
+    lanes.offer(("subscribe", "p", "x > 1"), 0.0, qos="gold")
+    lanes.offer(("subscribe", "p", "x > 1"), 0.0, qos="basic")
+    lanes.offer(EventLog.of_messages({"x": [2]}), 0.0)
+    lanes.offer(("unsubscribe", "p"), 0.0)
+    lanes.offer({"x": 2}, 0.0)
+    found = []
+    while (done := lanes.step(lambda: 1.0)) is not None:
+        found += [(done[0], id) for _, id in done[1]]
+    assert found == [("basic", "p")]
 
 
 # -- using it wrongly ------------------------------------------------------------------------------------------

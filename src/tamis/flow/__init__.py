@@ -10,6 +10,7 @@ from .chunk import Chunk, Consistency
 from .classes import QosClass
 from .core import Flow, Work
 from .costs import Costs
+from .lanes import Lanes
 from .policies import Batch, Hybrid, Policy, Shed, Traditional, batch_size
 from .wishes import Choice, choose
 
@@ -21,6 +22,7 @@ __all__ = [
     "Costs",
     "Flow",
     "Hybrid",
+    "Lanes",
     "Policy",
     "QosClass",
     "Shed",

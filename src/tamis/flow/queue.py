@@ -117,7 +117,7 @@ class EventQueue:
             return came
         if chunk.first < 0:
             chunk.first = self._next
-            self._next += len(chunk)
+        self._next = max(self._next, chunk.first + len(chunk))  # another queue may have numbered it
         came = self._count(chunk, slice(low, high))
         last = self._segments[-1] if self._segments else None
         if last is not None and last.chunk is chunk and last.kept is None and last.high == low:

@@ -61,7 +61,7 @@ class Skewed(World):
         """The next messages, shape (count, 8)."""
         rank = self.rng.choice(DISTINCT, (count, len(NAMES)), p=self._weight)
         value = (np.take_along_axis(self._place, rank, axis=0) + 0.5) * (DOMAIN / DISTINCT)
-        return self._seen(value)
+        return self._seen(value.astype(np.float64))
 
     def course(self, phases: Sequence[Phase]) -> Course:
         """All events of some phases with their times; rates are even within a phase."""
