@@ -237,7 +237,7 @@ class Hybrid:
         aim = self.bound * (1 - SPARE)
         longest = slice_of(self.bound, costs)
         longest = longest if self.limit is None else min(self.limit, longest)
-        backlog = costs.at_most(queue.messages, queue.updates)
+        backlog = costs.seconds(queue.messages, queue.updates)
         backlog += costs.fixed * (backlog // longest)  # every slice has its own
         relieve(desk, now, backlog, aim, costs.message, self.what, self.prefer)
         if queue.first_kind() not in (MESSAGE, UPDATE):

@@ -34,7 +34,7 @@ STEADY: Final = Phase(10, 150, 7_500)
 DECAY: Final = Phase(50, 50, 2_500)
 COMBINED: Final = (STEADY, Phase(10, 800, 115_000), DECAY)
 MESSAGES: Final = (STEADY, Phase(10, 1_500, 7_500), DECAY)
-UPDATES: Final = (STEADY, Phase(10, 150, 150_000), DECAY)
+UPDATES: Final = (Phase(10, 50, 2_500), Phase(10, 50, 150_000), DECAY)
 
 
 def scaled(phases: Sequence[Phase], scale: float) -> tuple[Phase, ...]:
