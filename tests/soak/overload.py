@@ -192,10 +192,10 @@ def main() -> int:
             problems = report.judge()
             wrong += len(problems)
             print(
-                f"{name}, {seconds:g} s {what}: {report.came:,} messages came, {report.delivered:,} delivered, "
-                f"longest latency {report.worst:.3f} s of {report.bound:g} s, after it {report.late_after:.3f} s, queue at most "
-                f"{report.queue:,}, {report.memory / 1e6:,.0f} MB, balance held at {report.samples:,} samples, "
-                f"{time.perf_counter() - start:.0f} s",
+                f"{name}, {seconds:g} s {what}: {report.came:,} messages came, {report.delivered:,} delivered,",
+                f"longest latency {report.worst:.3f} s of {report.bound:g} s, after it {report.late_after:.3f} s,",
+                f"queue at most {report.queue:,}, {report.memory / 1e6:,.0f} MB,",
+                f"balance held at {report.samples:,} samples, {time.perf_counter() - start:.0f} s",
                 flush=True,
             )
             for problem in problems:

@@ -8,6 +8,7 @@ count alike, with forgetting, so that a filter that adapts is followed. Refuses 
 from __future__ import annotations
 
 import math
+from collections.abc import Mapping
 from typing import Any, Final
 
 import numpy as np
@@ -120,6 +121,29 @@ class Costs:
         self._cross = FORGET * self._cross + row * (seconds * row[0])
         if self.logs <= 2 * EVERY or self.logs % EVERY == 0 or surprise > SURPRISE:
             self._each = _solved(self._square, self._cross, self._each, self._ceiling)
+
+    def to_state(self) -> dict[str, Any]:
+        """Everything learned, as plain values, for :meth:`restored`."""
+        return {
+            "each": self._each.tolist(),
+            "square": self._square.tolist(),
+            "cross": self._cross.tolist(),
+            "ceiling": [None if math.isinf(value) else value for value in self._ceiling.tolist()],
+            "deviation": self.deviation,
+            "logs": self.logs,
+            "largest": self._largest,
+        }
+
+    @classmethod
+    def restored(cls, state: Mapping[str, Any] | None) -> Costs:
+        """A learner that goes on from a state; a new one without."""
+        costs = cls()
+        if state is not None:
+            costs._each, costs._cross = np.array(state["each"], np.float64), np.array(state["cross"], np.float64)
+            costs._square = np.array(state["square"], np.float64)
+            costs._ceiling = np.array([math.inf if value is None else value for value in state["ceiling"]])
+            costs.deviation, costs.logs, costs._largest = state["deviation"], state["logs"], state["largest"]
+        return costs
 
     def to_dict(self) -> dict[str, Any]:
         """The figures as plain values."""
