@@ -27,7 +27,7 @@ EVERY: Final = 8
 SURPRISE: Final = 0.4
 """A log is a surprise when it takes so much more or less than expected, as a share."""
 SLACK: Final = 1.2
-RELAX: Final = 1.02
+RELAX: Final = 1.05
 """No event costs more than a log that had many of them, per event, and SLACK; that is forgotten by and by. Without it
 a flow that has shed so much that all its logs are small could not know what large ones would cost, and would go on
 shedding."""
@@ -114,7 +114,8 @@ class Costs:
         self._largest = max(self._largest, messages + updates)
         surprise = abs(seconds - expected) / max(seconds, expected)
         with np.errstate(divide="ignore"):
-            self._ceiling = np.minimum(self._ceiling * RELAX, SLACK * seconds / row)
+            # One log that seems to have taken far too little must not pull the ceiling down at once.
+            self._ceiling = np.minimum(self._ceiling * RELAX, SLACK * max(seconds, expected / 2) / row)
         # A log that is far off counts less: it is as likely to have met a busy machine as to tell something new.
         row *= min(1.0, SURPRISE / max(surprise, 1e-9)) ** 0.5 / seconds
         self._square = FORGET * self._square + np.outer(row, row)

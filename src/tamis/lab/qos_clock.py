@@ -81,31 +81,36 @@ class Drive:
 
 
 SUSPICIOUS: Final = 0.002
-"""Seconds after which a log may have been interrupted by other work of the machine."""
+"""Seconds after which a small log has been interrupted by other work of the machine."""
+SMALL: Final = 32
+"""Events of a log whose processor time is not asked for."""
 
 
 class Stopwatch:
     """The seconds a filter works, without those in which the machine did something else.
 
-    Asking for the processor time of a thread can take milliseconds, the time of day takes none: so the first is asked
-    for only when a log has taken long, and then tells how long the thread has not been running since it was last
-    asked.
+    Asking for the processor time of a thread can take milliseconds, the time of day takes none: so large logs are
+    timed by the first, small ones by the second. A small log that took suspiciously long counts as the usual one of
+    its sort did.
     """
 
     def __init__(self) -> None:
-        self._busy, self._wall = time.thread_time(), time.perf_counter()  # in this order: the first may take long
+        self._usual: dict[bool, float] = {}
 
     def timed(self, filter: Filter, log: EventLog) -> tuple[Matches, float]:
         """Matches and seconds of a log."""
+        if len(log) > SMALL:
+            begun = time.thread_time()
+            matches = filter.process(log)
+            return matches, time.thread_time() - begun
         start = time.perf_counter()
         matches = filter.process(log)
-        end = time.perf_counter()
-        took = end - start
-        if took > SUSPICIOUS:
-            busy = time.thread_time()
-            away = (end - self._wall) - (busy - self._busy)
-            self._busy, self._wall = busy, time.perf_counter()
-            took = max(took - max(0.0, away), SUSPICIOUS / 10)
+        took = time.perf_counter() - start
+        sort = log.messages is None
+        usual = self._usual.get(sort, took)
+        if took > max(SUSPICIOUS, 4 * usual):
+            return matches, usual
+        self._usual[sort] = usual + 0.05 * (took - usual)
         return matches, took
 
 

@@ -20,7 +20,7 @@ from .qos_workload import DECAY, STEADY, Phase
 
 OVERLOAD: Final = 1.5
 BOUNDS: Final = (0.1, 0.5, 2.0, 10.0)
-LIMIT: Final = 0.05
+LIMIT: Final = 0.1
 LENGTHS: Final = (5.0, 10.0, 20.0)
 SHORT: Final = Phase(20, DECAY.messages, DECAY.updates)
 
@@ -54,6 +54,13 @@ def bounds(setting: Setting) -> Findings:
         claims.errors("Bounded batching"),
         claims.errors("Batching"),
         scale=COUNTS,
+    )
+    claims.judge.at_least(
+        "their latency is worse than that of batches without a limit",
+        claims.latency("Bounded batching"),
+        claims.latency("Batching"),
+        scale=COUNTS,
+        unit="s",
     )
     claims.no_errors("Exact batching", whose="tamis")
     lines = [
