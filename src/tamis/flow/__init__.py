@@ -1,4 +1,8 @@
-"""Flow: what happens between the sources and ``Filter.process``. Sans-I/O: time is an argument."""
+"""Flow: queues, batches and quality of service between the sources and a filter.
+
+Guarantees that time is an argument (nothing here reads a clock but :mod:`tamis.flow.live`), and that every event is
+accounted for. See the guide of flows.
+"""
 
 from __future__ import annotations
 
@@ -15,17 +19,39 @@ from .batching import (
     fixed_number,
     fixed_size,
 )
+from .chunk import Chunk, Consistency
+from .classes import QosClass
+from .core import Flow, Work
+from .costs import Costs
+from .lanes import Lanes
+from .policies import Batch, Hybrid, Policy, Shed, Traditional, batch_size
+from .wishes import Choice, choose
 
 __all__ = [
     "STRATEGIES",
+    "Batch",
     "BatchControl",
     "Batching",
+    "Choice",
+    "Chunk",
+    "Consistency",
     "CostModel",
+    "Costs",
+    "Flow",
     "Grouping",
+    "Hybrid",
+    "Lanes",
     "LatencyModel",
+    "Policy",
+    "QosClass",
+    "Shed",
+    "Traditional",
     "Tuner",
     "Tuning",
+    "Work",
+    "batch_size",
     "by_value",
+    "choose",
     "fixed_number",
     "fixed_size",
 ]

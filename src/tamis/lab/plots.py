@@ -55,6 +55,16 @@ STYLES: Final[dict[str, dict[str, Any]]] = {
     "AGILE fixed(100)": {"color": BLUE, "marker": "^"},
     "AGILE auto(3000)": {"color": PURPLE, "marker": "X"},
     "AGILE cost": {"color": PINK, "marker": "D", "linewidth": 2.4},
+    "Traditional Eager": {"color": GREY, "marker": "s"},
+    "Traditional Agile": {"color": RED, "marker": "v"},
+    "Shed messages": {"color": BLUE, "marker": "^"},
+    "Shed updates": {"color": BROWN, "marker": "P"},
+    "Shed both": {"color": PURPLE, "marker": "X"},
+    "Batching": {"color": ORANGE, "marker": "o"},
+    "Bounded batching": {"color": BROWN, "marker": "<"},
+    "Exact batching": {"color": TEAL, "marker": "D", "linewidth": 2.4},
+    "Exact, blocks": {"color": TEAL, "marker": "D", "linestyle": ":"},
+    "Hybrid": {"color": PINK, "marker": "D", "linewidth": 2.4},
 }
 _TO_ZERO: Final = {"linthresh": 1.0, "linscale": 0.5}
 _LINE: Final = {"linewidth": 1.6, "markersize": 5.0}

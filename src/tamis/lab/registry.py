@@ -12,7 +12,8 @@ from .experiment import Experiment
 
 AGILE: Final = "AGILE: Adaptive Indexing for Context-Aware Information Filters (SIGMOD 2005)"
 
-BATCHING: Final = "Batching: reordering and grouping messages in information filters (ICDE 2005)"
+BATCHING: Final = "Batched Processing for Information Filters (ICDE 2005)"
+QOS: Final = "Quality of Service in Stateful Information Filters (DMSN 2006)"
 
 EXPERIMENTS: Final = (
     Experiment(
@@ -91,6 +92,41 @@ EXPERIMENTS: Final = (
         "beyond the paper",
         "batches with 1,000 updates per message, exact",
         "batching_exact:exact",
+    ),
+    Experiment(
+        "qos-combined",
+        QOS,
+        "Figures 4, 5",
+        "a burst of messages and updates: latency and errors of every policy",
+        "qos:combined",
+    ),
+    Experiment(
+        "qos-messages",
+        QOS,
+        "Section 5.4",
+        "a burst of messages alone",
+        "qos:message_burst",
+    ),
+    Experiment(
+        "qos-updates",
+        QOS,
+        "Section 5.4",
+        "a burst of updates alone",
+        "qos:update_burst",
+    ),
+    Experiment(
+        "qos-bounds",
+        QOS,
+        "Section 5.4",
+        "bounds on latency from 100 ms to 10 s, and on the time of batches, beyond what batches can do",
+        "qos_more:bounds",
+    ),
+    Experiment(
+        "qos-long",
+        QOS,
+        "Section 5.4",
+        "longer bursts, beyond what batches can do",
+        "qos_more:long",
     ),
 )
 

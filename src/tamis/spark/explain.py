@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from typing import Any
 
 from . import sinks, sources
+from .control import read_qos
 from .pipeline import Pipeline, checkpoint_of
 from .stream import milliseconds
 
@@ -67,6 +68,9 @@ def _order(pipeline: Pipeline) -> Iterator[str]:
             f"{milliseconds(settings.wait) / 1000:g} s; what comes later still is replayed on arrival and counted"
         )
         yield f"at most {settings.hold_limit:,} events wait; beyond that the oldest go on as if their wait had ended"
+    policy = read_qos(settings.qos, settings.consistency)
+    if policy is not None:
+        yield f"a micro-batch is worked under {policy}; what is shed is rejected with the reason"
     ids = settings.message_id or settings.order
     yield f"a message is known in the output by {ids if isinstance(ids, str) else ', '.join(ids)}"
 

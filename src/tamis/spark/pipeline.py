@@ -13,7 +13,7 @@ import json
 import os
 import re
 import tomllib
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Final
@@ -25,6 +25,7 @@ from tamis.model.profile import read_profile
 from tamis.model.tables import did_you_mean
 
 from . import columns, sinks, sources
+from .control import read_qos
 from .declaration import check, fill, unknown
 from .route import shard_keys
 from .stream import _NEEDED, HOLD_LIMIT, checked_hold_limit, milliseconds
@@ -68,6 +69,8 @@ class Settings:
     hold_limit: int = HOLD_LIMIT
     values: str = "json"
     strategy: str = "agile"
+    consistency: str = "serial"
+    qos: Sequence[str] = ()
     trigger: str | None = None
     name: str = "tamis"
 
@@ -128,6 +131,7 @@ class Pipeline:
         found: dict[str, Any] = {"order": one.order, "shards": one.shards, "values": one.values, "wait": one.wait}
         found |= {"message_id": one.message_id or None, "strategy": one.strategy, "schema": dict(self.schema) or None}
         found |= {"track": self.tracks, "hold_limit": one.hold_limit}
+        found |= {"consistency": one.consistency, "qos": one.qos or None}
         if "profiles" in self.initial and self.initial["profiles"].profile is not None:
             found |= {"profile": self.initial["profiles"].profile, "on_match": self.initial["profiles"].on_match}
         return found
@@ -363,9 +367,14 @@ class _Reading:
                     milliseconds(value, key)
                 except UsageError as error:
                     self.problems.append(str(error))
-        for checked, value in ((shard_keys, settings.shards), (checked_hold_limit, settings.hold_limit)):
+        checks: tuple[Callable[[], object], ...] = (
+            lambda: shard_keys(settings.shards),
+            lambda: checked_hold_limit(settings.hold_limit),
+            lambda: read_qos(settings.qos, settings.consistency),
+        )
+        for check_one in checks:
             try:
-                checked(value)
+                check_one()
             except UsageError as error:
                 self.problems.append(str(error))
 

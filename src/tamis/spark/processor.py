@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import json
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
@@ -25,10 +25,12 @@ from pyspark.sql.streaming.stateful_processor import StatefulProcessor
 
 from tamis.engine.shard import Found, Shard, Track
 from tamis.errors import UsageError
+from tamis.flow import Policy
 from tamis.model.events import EventLog
 from tamis.model.schema import context_name
 from tamis.model.tables import to_table
 
+from .control import controlled
 from .order import from_key
 from .records import Records
 from .route import ORDER, OWN, PLACE, TABLES, from_bytes, id_column, union_values
@@ -70,6 +72,8 @@ class Plan:
     """Milliseconds; 0 replays every event on arrival."""
     hold_limit: int = 1_000_000
     """Events of all shards that may wait."""
+    policy: Policy | None = None
+    """How much is worked in which order; without one everything, as it came."""
 
 
 class Matcher(StatefulProcessor):
@@ -149,7 +153,7 @@ class _Batch:
         if expired is not None and meta.timer == expired:
             meta.timer = None
         ready = self._release(tables, meta)
-        found = self._process(shard, ready)
+        found = self._process(shard, ready, meta if plan.policy is not None else None)
         self._took("replay")
         outputs += self._output(found, ready, wrong, self._sources)
         self._took("output")
@@ -327,8 +331,11 @@ class _Batch:
 
     # -- replay ------------------------------------------------------------------------------------------------
 
-    def _process(self, shard: Shard, tables: dict[str, pa.Table]) -> Found | None:
-        """Replays the tables; what is not needed leaves them, so that row numbers are those of what was replayed."""
+    def _process(self, shard: Shard, tables: dict[str, pa.Table], control: Meta | None = None) -> Found | None:
+        """Replays the tables; what is not needed leaves them, so that row numbers are those of what was replayed.
+
+        With ``control`` the policy decides how, and remembers there.
+        """
         if "updates" in tables:
             tables["updates"] = _needed(shard, tables["updates"])
         for name in [name for name, table in tables.items() if table.num_rows == 0]:
@@ -346,9 +353,30 @@ class _Batch:
         if "updates" in given and pa.types.is_struct(given["updates"]["value"].type):
             given["updates"] = _from_union(given["updates"])
         log = EventLog.merge(**given, order=ORDER, values=self.plan.values)  # type: ignore[arg-type]
-        found = shard.process(log, (lambda row: int(ranks[row])) if ranks is not None else None, foreign)
+        rank = (lambda row: int(ranks[row])) if ranks is not None else None
+
+        def process(part: EventLog) -> Found:
+            return shard.process(part, rank, foreign)
+
+        found = process(log) if control is None else self._controlled(log, process, foreign, control)
         self.figures["matches"] = self.figures.get("matches", 0) + len(found.message)
         return found
+
+    def _controlled(
+        self, log: EventLog, process: Callable[[EventLog], Found], foreign: NDArray[np.bool_] | None, meta: Meta
+    ) -> Found:
+        """The log under the policy; what is shed is reported as rejected, with the reason."""
+        assert self.plan.policy is not None
+        seed = self.batch * len(self.plan.keys) + self.number
+        done = controlled(log, process, self.plan.policy, meta.control, seed)
+        meta.control = done.memory
+        own = [one for one in done.shed if one[0] != "update" or foreign is None or not foreign[one[1]]]
+        for kind, _ in own:
+            meta.shed[kind] = meta.shed.get(kind, 0) + 1
+        self.figures |= {f"shed_{kind}s": meta.shed.get(kind, 0) for kind in ("message", "update")}
+        self.figures["suspect"] = done.suspect
+        reason = f"shed by shard {self.number}: more came than it can do within the bound ({self.plan.policy})"
+        return done.found._replace(rejected=[*done.found.rejected, *((kind, row, reason) for kind, row in own)])
 
     # -- output ------------------------------------------------------------------------------------------------
 

@@ -57,6 +57,10 @@ class Meta:
     forced: int = 0
     holding: list[str] = field(default_factory=list)
     timer: int | None = None
+    control: dict[str, Any] | None = None
+    """What the quality of service remembers: learned costs, and the seconds of the last replay."""
+    shed: dict[str, int] = field(default_factory=dict)
+    """Messages and updates that were shed since the checkpoint was made."""
     format: int = FORMAT
 
     @property

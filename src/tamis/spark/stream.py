@@ -23,6 +23,7 @@ from tamis.errors import UsageError
 from tamis.model.tables import did_you_mean
 
 from . import inspect, session
+from .control import read_qos
 from .processor import Matcher, Plan
 from .records import Records
 from .route import CORRUPT, EVENT, ID, LANE, MESSAGE, ORDER, PACK_DDL, PLACE, SHARD, Packer, shard_keys
@@ -153,6 +154,8 @@ def match_stream(
     wait: str | float = "10 seconds",
     hold_limit: int = HOLD_LIMIT,
     strategy: str = "agile",
+    consistency: str = "serial",
+    qos: str | Sequence[str] | None = None,
 ) -> MatchStream:
     """Matches of streams, exact whatever the number of shards and the cutting into micro-batches.
 
@@ -177,6 +180,10 @@ def match_stream(
     repeated for rejected events; a row whose column ``_corrupt_record`` is not null is rejected. A column
     ``_partition`` names the part of a stream inside of which events come in order: such a stream has passed a place
     when each of its parts has.
+
+    ``qos`` is a wish of :func:`tamis.flow.choose`, such as ``"latency <= 5s"``, and ``consistency`` the order in which
+    a micro-batch is worked; with either the result depends on where micro-batches end. What is shed is rejected with
+    the reason, and counted in the figures.
     """
     inputs = _Inputs(order, message_id, events, messages, updates, profiles, contexts, profile)
     keys = shard_keys(shards)
@@ -191,6 +198,7 @@ def match_stream(
     if len(inputs.streams) == 1:
         patience = 0  # there is nobody to wait for
     checked_hold_limit(hold_limit)
+    policy = read_qos(qos, consistency)
     packed = inputs.packed(keys, values, counts=patience > 0)
     plan = Plan(
         keys=keys,
@@ -206,6 +214,7 @@ def match_stream(
         values=values,
         wait=patience,
         hold_limit=hold_limit,
+        policy=policy,
     )
     initial = inputs.initial(keys, values)
     results = packed.groupBy("key").transformWithStateInPandas(

@@ -122,6 +122,11 @@ class Status:
         return self._sum("forced")
 
     @property
+    def shed(self) -> tuple[int, int]:
+        """Messages (once per shard that shed them) and updates that were shed, since the checkpoint was made."""
+        return self._sum("shed_messages"), self._sum("shed_updates")
+
+    @property
     def state_bytes(self) -> int:
         """Snapshots and deltas in the state store."""
         return self._sum("state_bytes")
@@ -217,6 +222,8 @@ def line(status: Status) -> str:
     coming, matching = status.rates()
     lag = ", ".join(f"{amount:,} behind in {name}" for name, amount in status.lags.items() if amount)
     forced = f"{status.forced:,} forced, " if status.forced else ""
+    if any(status.shed):
+        forced += f"{status.shed[0]:,} messages and {status.shed[1]:,} updates shed, "
     return (
         f"batch {status.batch}: {status.events:,} events ({coming:,.0f}/s), {status.matches:,} matches "
         f"({matching:,.0f}/s), {status.rejected:,} rejected, latency {status.latency(0.5):.2f} s, "
@@ -299,6 +306,8 @@ class _Collector:
             ("rejected", "Events rejected with a reason", status.rejected),
             ("late", "Events that came too late for their place in the order, since the checkpoint", status.late),
             ("forced", "Events that went on because too many waited, since the checkpoint", status.forced),
+            ("shed_messages", "Messages shed, once per shard, since the checkpoint", status.shed[0]),
+            ("shed_updates", "Updates shed, since the checkpoint", status.shed[1]),
             ("batches", "Micro-batches committed", status.batches),
             ("escalations", "Updates that left their safe range in an index", status.escalations),
         ):

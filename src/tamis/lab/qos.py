@@ -1,0 +1,450 @@
+"""The combined burst of the QoS paper (Section 5.3, Figures 4 and 5), and bursts of messages or updates alone (5.4).
+
+The machine is slowed down until the burst is 2.95 times what it can do one event at a time, as the paper's was: its
+traditional processing was 19.5 s behind after 10 s. Times, bounds and, at scale 1, rates are the paper's.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any, Final
+
+import numpy as np
+from numpy.typing import NDArray
+
+from tamis.flow import Batch, Flow, Hybrid, Shed, Traditional
+
+from . import plots
+from . import qos_workload as workload
+from .agile import profiles_at
+from .contenders import BLOCKS, PAPER, make
+from .experiment import COUNTS, ORDER, Claim, Findings, Judge, NotMeasured, Plot, Quantity, Setting, Table
+from .plots import Panel
+from .qos_clock import Contender, Drive, Stopwatch, drive, load_of, plain, processing, true_matches
+from .qos_workload import Phase, Stage
+
+BOUND: Final = 5.0
+LOAD: Final = 2.95
+"""Burst work per second of the burst: the paper's traditional processing ended a burst of 10 s 19.5 s late."""
+QUIET: Final = 0.8
+"""The most that the quiet phase may load the slowed machine; a burst is then less than 2.95 times its capacity."""
+SAMPLE: Final = 2.0  # seconds of a phase that the calibration works
+BINS: Final = 0.5  # seconds per point of a plot
+
+AGILE: Final = PAPER["AGILE"]
+FIGURE_4: Final[dict[str, float]] = {
+    "Traditional Agile": 19.5,
+    "Shed messages": 5.0,
+    "Shed both": 5.0,
+    "Shed updates": 19.0,
+    "Batching": 5.6,
+}
+FIGURE_5: Final[dict[str, str]] = {
+    "Traditional Agile": "0",
+    "Shed messages": "7,500 messages shed",
+    "Shed both": "6,900 messages shed",
+    "Batching": "2,609 FP, 2,706 FN",
+}
+
+
+def contenders(bound: float = BOUND) -> dict[str, Contender]:
+    """Everybody; all but two work on the same index, so that only the policy differs."""
+    return {
+        "Traditional Eager": Contender(PAPER["EAGER"], Traditional()),
+        "Traditional Agile": Contender(AGILE, Traditional()),
+        "Shed messages": Contender(AGILE, Shed(bound, "messages")),
+        "Shed updates": Contender(AGILE, Shed(bound, "updates")),
+        "Shed both": Contender(AGILE, Shed(bound, "both")),
+        "Batching": Contender(AGILE, Batch("no outdated state")),
+        "Exact batching": Contender(AGILE, Batch()),
+        "Exact, blocks": Contender(BLOCKS["blocks"], Batch()),
+        "Hybrid": Contender(AGILE, Hybrid(bound)),
+    }
+
+
+# -- running ---------------------------------------------------------------------------------------------------
+
+
+class Room:
+    """A stage, its serial truth, and how slow the machine is made; runs contenders and keeps what they did."""
+
+    def __init__(
+        self, setting: Setting, phases: Sequence[Phase], overload: float | None = None, like: Room | None = None
+    ) -> None:
+        plots.needed()
+        self.setting, self.profiles = setting, profiles_at(setting.scale)
+        self.phases = workload.scaled(phases, setting.scale)
+        self.stage = Stage(self.profiles, setting.seed, self.phases)
+        self.slowness = self.factor = 1.0
+        self.loads: dict[str, float] = {}
+        if like is not None:
+            self.slowness, self.factor, self.loads = like.slowness, like.factor, like.loads
+        else:
+            self._calibrate(overload)
+        if self.factor > 1:
+            self.stage = self._restaged(phases)
+        self.truth = true_matches(self.stage, BLOCKS["blocks"])
+        self.drives: dict[str, Drive] = {}
+
+    def _calibrate(self, overload: float | None) -> None:
+        """How slow the machine is to be made, and, for an overload of batches, how many times heavier the burst."""
+        quiet, burst = load_of(self.stage, AGILE, SAMPLE)
+        self.slowness = min(LOAD / burst, QUIET / quiet)
+        if overload is not None:
+            batched = _batched(self.stage) * self.slowness
+            self.factor = max(1.0, overload / batched)
+            self.loads["burst, batched"] = batched * self.factor
+        self.loads["quiet phase"] = quiet * self.slowness
+        self.loads["burst, one at a time"] = burst * self.slowness * self.factor
+
+    def _restaged(self, phases: Sequence[Phase]) -> Stage:
+        """The stage with a burst that overloads batches, too."""
+        quiet, burst, *rest = workload.scaled(phases, self.setting.scale)
+        heavy = Phase(burst.seconds, burst.messages * self.factor, burst.updates * self.factor)
+        self.phases = (quiet, heavy, *rest)
+        return Stage(self.profiles, self.setting.seed, self.phases)
+
+    def run(self, name: str, one: Contender) -> Drive:
+        """One contender over the whole course."""
+        self.stage.course.chunk.first = -1  # every flow numbers the events itself
+        filter = self.stage.load(make(name, one.options))
+        flow = Flow(policy=one.policy, seed=self.setting.seed)
+        self.drives[name] = drive(self.stage, flow, processing(filter, self.slowness), self.truth)
+        return self.drives[name]
+
+    def run_all(self, chosen: Mapping[str, Contender]) -> None:
+        """All of them, or those that the run is for."""
+        wanted = self.setting.contenders
+        if wanted is not None and set(wanted) & set(chosen):
+            chosen = {name: one for name, one in chosen.items() if name in wanted}
+        for k, (name, one) in enumerate(chosen.items()):
+            self.setting.progress(k, len(chosen), name)
+            self.run(name, one)
+
+    def get(self, name: str) -> Drive:
+        """What a contender did."""
+        if name not in self.drives:
+            raise NotMeasured(f"{name} was not measured")
+        return self.drives[name]
+
+    def tail(self, name: str) -> int:
+        """Errors in messages that arrived when the burst and a bound were over."""
+        late = self.stage.course.sent > self.stage.course.burst[1] + BOUND
+        one = self.get(name)
+        return int(one.negatives[late].sum() + one.positives[late].sum())
+
+    def parameters(self, **more: Any) -> dict[str, Any]:
+        """Table 1, and how the machine was slowed down."""
+        phases = [
+            {"seconds": one.seconds, "MR": round(one.messages, 1), "UR": round(one.updates, 1)} for one in self.phases
+        ]
+        return {
+            "P": self.profiles,
+            "Att": 8,
+            "AttI": 2,
+            "phases": phases,
+            "MD": f"Zipf ({workload.SKEW:g}) over {workload.DISTINCT:,} values",
+            "UpdAtt": "25 %",
+            "Lat": BOUND,
+            "slowness": round(self.slowness, 2),
+            "load": {name: round(value, 3) for name, value in self.loads.items()},
+            **more,
+        }
+
+    def entries(self) -> list[dict[str, Any]]:
+        """The figures of all contenders."""
+        return [
+            {"contender": name, **plain(one), "errors after it": self.tail(name)} for name, one in self.drives.items()
+        ]
+
+
+def _batched(stage: Stage) -> float:
+    """Processor seconds per second of the burst when it comes in logs so large that their fixed part does not count."""
+    filter = stage.load(make("the calibration", AGILE))
+    flow = Flow(policy=Batch())
+    chunk, (start, end) = stage.course.chunk, stage.course.burst
+    stop = min(end, start + SAMPLE)
+    watch = Stopwatch()
+    low = chunk.until(start)
+    spent: list[float] = []
+    for high in (low + 40, low + 80, low + 120, chunk.until(stop)):
+        flow.offer_chunk(chunk, stop, low, high)
+        work = flow.take(stop)
+        assert work is not None
+        matches, took = watch.timed(filter, work.log)
+        flow.done(work, matches, stop, seconds=took)
+        spent.append(took)
+        low = high
+    chunk.first = -1
+    fixed = min(spent[:3])
+    return max(spent[3] - fixed, spent[3] / 4) / (stop - start)
+
+
+# -- tables and pictures ---------------------------------------------------------------------------------------
+
+
+def table_of(room: Room, title: str, published: bool = False) -> Table:
+    """One row per contender."""
+    head = ["", "max, s", "mean, s", "jitter", "FN", "FP", "shed M", "shed U", "after", "queue"]
+    head += ["paper", "paper's errors"] if published else []
+    rows: list[list[Any]] = []
+    for name, one in room.drives.items():
+        row: list[Any] = [name, one.worst, one.mean, one.jitter, int(one.negatives.sum()), int(one.positives.sum())]
+        row += [one.shed, one.balance["update"]["shed"], room.tail(name), int(one.queued.max())]
+        rows.append([*row, FIGURE_4.get(name), FIGURE_5.get(name)] if published else row)
+    note = (
+        f"{len(room.stage.course.sent):,} messages and {len(room.stage.course.chunk) - len(room.stage.course.sent):,} "
+        f"updates. Latency: the longest and the mean; jitter: 99 % are below. FN, FP: pairs of message and profile, of "
+        f"{len(room.truth):,} true matches; after: errors when the burst and the bound are over. Queue: the longest."
+    )
+    return Table(title, head, rows, note)
+
+
+def over_time(room: Room, value: NDArray[np.float64], how: str) -> tuple[list[float], list[float | None]]:
+    """A figure per message over the time of arrival: the maximum, or the sum per second, of each half second."""
+    sent, end = room.stage.course.sent, float(room.stage.course.starts[-1])
+    bins = np.minimum((sent / BINS).astype(np.int64), int(end / BINS) - 1)
+    places = [(k + 0.5) * BINS for k in range(int(end / BINS))]
+    found: list[float | None] = []
+    for k in range(len(places)):
+        mine = value[bins == k]
+        mine = mine[np.isfinite(mine)]
+        found.append((float(mine.max()) if how == "max" else float(mine.sum() / BINS)) if len(mine) else None)
+    return places, found
+
+
+def figure_4(room: Room, names: Sequence[str], salt: str) -> Plot:
+    """Latency over time."""
+    begin, end = room.stage.course.burst
+    lines = [(name, *over_time(room, room.get(name).latency, "max")) for name in names]
+    panel = Panel(
+        "Latency", "arrival of the message, s", "latency, s", lines, spans=[(begin, end, "burst")], markers=False
+    )
+    low = [line for line in lines if room.get(line[0]).worst <= BOUND * 1.1]
+    near = Panel(
+        "The same, without those beyond the bound", panel.xlabel, "latency, s", low, spans=panel.spans, markers=False
+    )
+    drawn = [panel, near] if 0 < len(low) < len(lines) else [panel]
+    return Plot("", "Figure 4: latency, the longest of each half second", plots.draw(drawn, f"{salt}-latency", 3.4))
+
+
+def figure_5(room: Room, names: Sequence[str], salt: str) -> Plot:
+    """Errors over time."""
+    spans = [(*room.stage.course.burst, "burst")]
+    panels = [
+        Panel(
+            title,
+            "arrival of the message, s",
+            "per second",
+            [(n, *over_time(room, getattr(room.get(n), part).astype(np.float64), "sum")) for n in names],
+            logy=True,
+            zero=True,
+            spans=spans,
+            markers=False,
+        )
+        for title, part in (("False negatives", "negatives"), ("False positives", "positives"))
+    ]
+    return Plot("-errors", "Figure 5: errors per second", plots.draw(panels, f"{salt}-errors", 3.0))
+
+
+NOTES: Final = (
+    "Virtual time: every log is processed and timed, and the clock moves by that time a factor; input, output and the "
+    "control of the queues cost none, as in the paper.",
+    "Errors are counted against serial processing of the same events, match by match.",
+)
+
+
+# -- claims ----------------------------------------------------------------------------------------------------
+
+
+class Claims:
+    """The claims of a room, in the paper's words or ours."""
+
+    def __init__(self, room: Room) -> None:
+        self.room, self.judge = room, Judge(room.setting.scale)
+
+    def latency(self, name: str, share: float = 1.0) -> Quantity:
+        """The longest latency of a contender, or a multiple of it."""
+        what = f"{name}, longest latency"
+        return Quantity(what if share == 1 else f"{share:g} × {what}", lambda: share * self.room.get(name).worst)
+
+    def errors(self, name: str, share: float = 1.0) -> Quantity:
+        """All errors of a contender, or a share of them."""
+        what = f"{name}, errors"
+        return Quantity(what if share == 1 else f"{share:g} × {what}", lambda: share * self.room.get(name).errors)
+
+    def no_errors(self, *names: str, whose: Any = "paper") -> None:
+        """Neither false negatives nor false positives."""
+        for name in names:
+            self.judge.at_most(f"{name} makes no errors", self.errors(name), number(0), scale=COUNTS, whose=whose)
+
+    def holds(self, *names: str, bound: float = BOUND, whose: Any = "paper") -> None:
+        """No message is later than the bound and what one event costs."""
+        for name in names:
+            self.judge.at_most(
+                f"{name} holds its bound of {bound:g} s: no message is later than that and one event's cost",
+                self.latency(name),
+                self.late_at(name, bound),
+                scale=COUNTS,
+                unit="s",
+                whose=whose,
+            )
+
+    def late_at(self, name: str, bound: float) -> Quantity:
+        """The bound and the most that one event, or the updates between two messages, cost."""
+        return Quantity("bound and the longest single log", lambda: bound + self.room.get(name).longest)
+
+    def breaks(self, name: str, words: str, scale: float = COUNTS) -> None:
+        """The bound of the others is not held."""
+        self.judge.at_least(words, self.latency(name), number(BOUND, "the bound"), scale=scale, unit="s")
+
+    def half(self, name: str, *others: str, scale: float = COUNTS) -> None:
+        """At most half the errors of shedding."""
+        for other in others:
+            self.judge.at_most(
+                f"{name} makes at most half the errors of {other.lower()}",
+                self.errors(name),
+                self.errors(other, 0.5),
+                scale=scale,
+                whose="tamis",
+            )
+
+    def hard(self, name: str, bound: float = BOUND, scale: float = COUNTS) -> None:
+        """A bound that only a log whose cost nobody could foresee may exceed, by what was not foreseen."""
+        self.judge.at_most(
+            f"{name} holds a bound of {bound:g} s, but for what one log took longer than estimated",
+            self.latency(name),
+            Quantity("bound and the longest overrun", lambda: bound + self.room.get(name).overrun),
+            scale=scale,
+            unit="s",
+            whose="tamis",
+        )
+
+    def exact(self) -> None:
+        """Exact batching has the latency of batching and no errors."""
+        self.no_errors("Exact batching", whose="tamis")
+        self.judge.at_most(
+            "exact batching has the latency of batching (half as much again, and a tenth of a second, for noise)",
+            Quantity("Exact batching, mean latency", lambda: self.room.get("Exact batching").mean),
+            Quantity("1.5 × Batching + 0.1 s", lambda: 1.5 * self.room.get("Batching").mean + 0.1),
+            scale=COUNTS,
+            unit="s",
+            whose="tamis",
+        )
+
+    def afterwards(self, name: str, words: str, none: bool = True) -> None:
+        """Errors when the burst is over."""
+        found = Quantity(f"{name}, errors after the burst", lambda: self.room.tail(name))
+        if none:
+            self.judge.at_most(
+                words, found, Quantity("0.01 × its errors", lambda: 0.01 * self.room.get(name).errors), scale=COUNTS
+            )
+        else:
+            self.judge.at_least(words, found, number(1), scale=COUNTS)
+
+
+def number(value: float, what: str = "") -> Quantity:
+    """A constant."""
+    return Quantity(what or f"{value:g}", lambda: value)
+
+
+# -- the experiments -------------------------------------------------------------------------------------------
+
+
+def combined(setting: Setting) -> Findings:
+    """Figures 4 and 5."""
+    room = Room(setting, workload.COMBINED)
+    room.run_all(contenders())
+    claims = Claims(room)
+    claims.no_errors("Traditional Eager", "Traditional Agile")
+    claims.breaks("Traditional Agile", "traditional processing has no bound: it is later than the bound of the others")
+    claims.holds("Shed messages", "Shed both")
+    claims.breaks("Shed updates", "shedding updates cannot hold the bound, because messages alone are too many", ORDER)
+    claims.judge.at_most(
+        "shedding messages makes no false positives",
+        Quantity("Shed messages, false positives", lambda: int(room.get("Shed messages").positives.sum())),
+        number(0),
+        scale=COUNTS,
+    )
+    claims.afterwards("Shed messages", "shedding messages leaves no errors behind")
+    claims.afterwards("Shed both", "where updates are shed, errors go on after the burst", none=False)
+    batching_claims(claims)
+    claims.exact()
+    claims.no_errors("Exact, blocks", whose="tamis")
+    claims.hard("Hybrid")
+    claims.half("Hybrid", "Shed messages", "Shed both")
+    return findings(room, claims.judge.claims, "Combined burst", "combined", published=True)
+
+
+def batching_claims(claims: Claims) -> None:
+    """Batching is bounded by far less than traditional processing, and its errors end with the burst."""
+    claims.judge.at_most(
+        "batching levels the burst: at most half the latency of traditional processing",
+        claims.latency("Batching"),
+        claims.latency("Traditional Agile", 0.5),
+        scale=COUNTS,
+        unit="s",
+    )
+    claims.judge.at_most(
+        "batching makes fewer errors than shedding", claims.errors("Batching"), claims.errors("Shed both"), scale=COUNTS
+    )
+    late = Quantity("Batching, errors after the burst", lambda: claims.room.tail("Batching"))
+    quiet = Quantity("1 in 100 messages", lambda: 0.01 * len(claims.room.stage.course.sent))
+    claims.judge.at_most("batching makes (almost) no errors after the burst", late, quiet, scale=COUNTS)
+
+
+def message_burst(setting: Setting) -> Findings:
+    """A burst of messages alone."""
+    room = Room(setting, workload.MESSAGES)
+    room.run_all(
+        _some("Traditional Agile", "Shed messages", "Shed updates", "Shed both", "Batching", "Exact batching", "Hybrid")
+    )
+    claims = Claims(room)
+    claims.no_errors("Traditional Agile")
+    claims.breaks("Traditional Agile", "traditional processing has no bound")
+    claims.holds("Shed messages", "Shed both")
+    claims.breaks("Shed updates", "shedding updates does not help against a burst of messages")
+    batching_claims(claims)
+    claims.exact()
+    claims.hard("Hybrid")
+    claims.half("Hybrid", "Shed messages", "Shed both")
+    return findings(room, claims.judge.claims, "Burst of messages", "messages")
+
+
+def update_burst(setting: Setting) -> Findings:
+    """A burst of updates alone."""
+    # In a small world so few updates would cost nothing beside their logs: their number shrinks like that of messages.
+    more = workload.thin(setting.scale) / setting.scale
+    phases = tuple(Phase(one.seconds, one.messages, one.updates * more) for one in workload.UPDATES)
+    room = Room(setting, phases)
+    room.run_all(
+        _some("Traditional Agile", "Shed messages", "Shed updates", "Shed both", "Batching", "Exact batching", "Hybrid")
+    )
+    claims = Claims(room)
+    claims.no_errors("Traditional Agile")
+    claims.holds("Shed messages", "Shed both")
+    claims.judge.at_most(
+        "shedding updates helps against a burst of updates: it is not later than traditional processing",
+        claims.latency("Shed updates"),
+        claims.latency("Traditional Agile"),
+        scale=ORDER,
+        unit="s",
+    )
+    claims.exact()
+    claims.hard("Hybrid")
+    claims.half("Hybrid", "Shed both")
+    return findings(room, claims.judge.claims, "Burst of updates", "updates")
+
+
+def _some(*names: str) -> dict[str, Contender]:
+    return {name: one for name, one in contenders().items() if name in names}
+
+
+def findings(room: Room, claims: Sequence[Claim], title: str, salt: str, published: bool = False) -> Findings:
+    """Table, both figures and claims of a room."""
+    wrong = [name for name in room.drives if room.get(name).errors]
+    pictures = [figure_4(room, list(room.drives), salt)]
+    if wrong:
+        pictures.append(figure_5(room, wrong, salt))
+    table = table_of(room, f"{title} (bound {BOUND:g} s)", published)
+    return Findings(room.parameters(), room.entries(), [table], claims, pictures, NOTES)

@@ -1,0 +1,254 @@
+"""The virtual clock of the QoS experiments (Section 5.1 of the paper), and what a contender did under it.
+
+Every event has its designated arrival. When the filter is ready it starts with what has arrived, or at the next
+arrival; what it takes is measured, without interruptions by other work of the machine, and that moves the clock.
+Control, input and output cost no virtual time, as in the paper; what control takes is reported. The machine is slowed
+down by a factor: the paper's rates overload it then as they did the paper's machine. Guarantees that the balance of
+events holds at every look.
+"""
+
+from __future__ import annotations
+
+import gc
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any, Final
+
+import numpy as np
+from numpy.typing import NDArray
+
+from tamis import EventLog, Filter, Matches
+from tamis.flow import Flow, Policy, Traditional, Work
+
+from .contenders import Options, make
+from .experiment import Inexact
+from .qos_workload import Stage
+
+Process = Callable[[Work], tuple[Matches, float]]
+"""Works a log; gives its matches and the seconds it took."""
+
+
+@dataclass(frozen=True)
+class Contender:
+    """A policy in front of a filter of these options."""
+
+    options: Options
+    policy: Policy
+
+
+@dataclass(frozen=True, eq=False)
+class Drive:
+    """What a contender did, by message of the course: ``latency`` is NaN where a message was shed."""
+
+    latency: NDArray[np.float64]
+    negatives: NDArray[np.int64]
+    positives: NDArray[np.int64]
+    at: NDArray[np.float64]
+    """When the queue was looked at."""
+    queued: NDArray[np.int64]
+    balance: Mapping[str, Mapping[str, int]]
+    jitter: float
+    longest: float
+    """The most that one log of one message, or of the updates between two, took."""
+    overrun: float
+    """The most by which a log took longer than the flow had estimated."""
+    seconds: float
+    control: float
+    logs: int
+    ended: float
+    """When the last event was done."""
+
+    @property
+    def worst(self) -> float:
+        """The longest latency."""
+        return float(np.nanmax(self.latency)) if np.isfinite(self.latency).any() else 0.0
+
+    @property
+    def mean(self) -> float:
+        """The mean latency."""
+        return float(np.nanmean(self.latency)) if self.shed < len(self.latency) else 0.0
+
+    @property
+    def errors(self) -> int:
+        """False negatives and false positives."""
+        return int(self.negatives.sum() + self.positives.sum())
+
+    @property
+    def shed(self) -> int:
+        """Messages that were shed."""
+        return int(np.isnan(self.latency).sum())
+
+
+SUSPICIOUS: Final = 0.002
+"""Seconds after which a small log has been interrupted by other work of the machine."""
+SMALL: Final = 32
+"""Events of a log whose processor time is not asked for."""
+
+
+class Stopwatch:
+    """The seconds a filter works, without those in which the machine did something else.
+
+    Asking for the processor time of a thread can take milliseconds, the time of day takes none: so large logs are
+    timed by the first, small ones by the second. A small log that took suspiciously long counts as the usual one of
+    its sort did.
+    """
+
+    def __init__(self) -> None:
+        self._usual: dict[bool, float] = {}
+
+    def timed(self, filter: Filter, log: EventLog) -> tuple[Matches, float]:
+        """Matches and seconds of a log."""
+        if len(log) > SMALL:
+            begun = time.thread_time()
+            matches = filter.process(log)
+            return matches, time.thread_time() - begun
+        start = time.perf_counter()
+        matches = filter.process(log)
+        took = time.perf_counter() - start
+        sort = log.messages is None
+        usual = self._usual.get(sort, took)
+        if took > max(SUSPICIOUS, 4 * usual):
+            return matches, usual
+        self._usual[sort] = usual + 0.05 * (took - usual)
+        return matches, took
+
+
+def processing(filter: Filter, slowness: float) -> Process:
+    """A filter on a machine that is so many times slower than this one."""
+    watch = Stopwatch()
+
+    def process(work: Work) -> tuple[Matches, float]:
+        matches, took = watch.timed(filter, work.log)
+        return matches, took * slowness
+
+    return process
+
+
+def drive(stage: Stage, flow: Flow, process: Process, truth: NDArray[np.int64] | None, every: int = 50) -> Drive:
+    """The whole course through a flow. ``truth`` holds the sorted keys of all right matches, or None: not compared."""
+    chunk = stage.course.chunk
+    finished = np.full(len(stage.course.sent), np.nan)
+    found: list[NDArray[np.int64]] = []
+    at, queued = [], []
+    now = busy = longest = overrun = 0.0
+    sent = step = 0
+    began = time.perf_counter()
+    real = 0.0
+    gc.disable()
+    try:
+        while sent < len(chunk) or len(flow.queue):
+            until = chunk.until(now)
+            if until > sent:
+                flow.offer_chunk(chunk, now, sent, until)
+                sent = until
+            if step % every == 0 or flow.queued > every:
+                at.append(now)
+                queued.append(flow.queued)
+            if step % every == 0:
+                flow.check()
+            work = flow.take(now)
+            if work is None:
+                coming = float(chunk.arrival[sent]) if sent < len(chunk) else np.inf
+                now = min(coming, flow.wake) if np.isfinite(min(coming, flow.wake)) else now
+                continue
+            step += 1
+            start = time.perf_counter()
+            matches, seconds = process(work)
+            real += time.perf_counter() - start
+            now += seconds
+            busy += seconds
+            overrun = max(overrun, seconds - work.expected)
+            flow.done(work, matches, now)
+            if work.messages <= 1:
+                longest = max(longest, seconds)
+            finished[stage.numbers(work.log.message_rows)] = now
+            if truth is not None and len(matches):
+                ids = matches.to_arrow().column("profile").to_numpy()
+                found.append(stage.numbers(matches.message) * stage.profiles + ids)
+    finally:
+        gc.enable()
+    flow.check()
+    negatives, positives = _errors(stage, found, truth)
+    return Drive(
+        latency=finished - stage.course.sent,
+        negatives=negatives,
+        positives=positives,
+        at=np.array(at),
+        queued=np.array(queued, np.int64),
+        balance=flow.balance(),
+        jitter=flow.jitter.quantile(0.99),
+        longest=longest,
+        overrun=overrun,
+        seconds=busy,
+        control=(time.perf_counter() - began - real) / max(1, step),
+        logs=step,
+        ended=now,
+    )
+
+
+def _errors(
+    stage: Stage, found: list[NDArray[np.int64]], truth: NDArray[np.int64] | None
+) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+    """False negatives and false positives of every message."""
+    count = len(stage.course.sent)
+    if truth is None:
+        return np.zeros(count, np.int64), np.zeros(count, np.int64)
+    keys = np.sort(np.concatenate([np.zeros(0, np.int64), *found]))
+    missing = np.setdiff1d(truth, keys, assume_unique=True) // stage.profiles
+    extra = np.setdiff1d(keys, truth, assume_unique=True) // stage.profiles
+    return np.bincount(missing, minlength=count), np.bincount(extra, minlength=count)
+
+
+def true_matches(stage: Stage, options: Options) -> NDArray[np.int64]:
+    """The matches of serial processing, as sorted numbers of message × profiles + profile."""
+    filter = stage.load(make("the serial truth", options))
+    matches = filter.process(stage.course.chunk.log)
+    if len(matches.rejected):
+        raise Inexact(f"the serial truth rejected {matches.rejected[0]}")
+    ids = matches.to_arrow().column("profile").to_numpy() if len(matches) else np.zeros(0, np.int64)
+    found: NDArray[np.int64] = np.sort(matches.message * stage.profiles + ids)
+    return found
+
+
+def load_of(stage: Stage, options: Options, seconds: float) -> tuple[float, float]:
+    """The processor seconds per second of the quiet phase and of the burst that one-at-a-time work takes here.
+
+    Measured on a filter of its own on up to so many (virtual) seconds of each.
+    """
+    filter = stage.load(make("the calibration", options))
+    flow = Flow(policy=Traditional())
+    chunk, (burst, end) = stage.course.chunk, stage.course.burst
+    loads = []
+    for start, stop in ((max(0.0, burst - seconds), burst), (burst, min(end, burst + seconds))):
+        low, high = chunk.until(start), chunk.until(stop)
+        flow.offer_chunk(chunk, stop, low, high)
+        spent = 0.0
+        process = processing(filter, 1.0)
+        while (work := flow.take(stop)) is not None:
+            matches, took = process(work)
+            spent += took
+            flow.done(work, matches, stop, seconds=took)
+        loads.append(spent / (stop - start))
+    return loads[0], loads[1]
+
+
+def plain(one: Drive) -> dict[str, Any]:
+    """The figures of a drive, for JSON."""
+    return {
+        "messages": len(one.latency),
+        "seconds": round(one.seconds, 4),
+        "logs": one.logs,
+        "longest latency": round(one.worst, 4),
+        "mean latency": round(one.mean, 4),
+        "jitter, 99 %": round(one.jitter, 4),
+        "false negatives": int(one.negatives.sum()),
+        "false positives": int(one.positives.sum()),
+        "shed messages": one.shed,
+        "shed updates": one.balance["update"]["shed"],
+        "longest queue": int(one.queued.max()),
+        "longest log of one message": round(one.longest, 5),
+        "longest overrun of a log": round(one.overrun, 5),
+        "control, microseconds per log": round(one.control * 1e6, 1),
+        "balance": {sort: dict(parts) for sort, parts in one.balance.items()},
+    }

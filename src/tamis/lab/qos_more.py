@@ -1,0 +1,138 @@
+"""What Section 5.4 of the QoS paper summarises: bounds from 100 ms to 10 s, limits on batch time, longer bursts.
+
+The burst is as many times heavier as it takes to overload batches, too: 1.5 times what they can do. There batching
+shows its sawtooth and its errors, and the hybrid has to shed.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any, Final
+
+from tamis.flow import Batch, Hybrid, Shed
+
+from . import plots
+from .experiment import COUNTS, ORDER, SIZE, Claim, Findings, Plot, Quantity, Setting, Table
+from .plots import Panel
+from .qos import AGILE, NOTES, Claims, Room, figure_4, table_of
+from .qos_clock import Contender, plain
+from .qos_workload import DECAY, STEADY, Phase
+
+OVERLOAD: Final = 1.5
+BOUNDS: Final = (0.1, 0.5, 2.0, 10.0)
+LIMIT: Final = 0.1
+LENGTHS: Final = (5.0, 10.0, 20.0)
+SHORT: Final = Phase(20, DECAY.messages, DECAY.updates)
+
+
+def bounds(setting: Setting) -> Findings:
+    """Latency bounds, and batches with and without a limit on their time."""
+    room = Room(setting, (STEADY, Phase(5, 800, 115_000), SHORT), OVERLOAD)
+    chosen = {
+        "Batching": Contender(AGILE, Batch("no outdated state")),
+        "Bounded batching": Contender(AGILE, Batch("no outdated state", limit=LIMIT)),
+        "Exact batching": Contender(AGILE, Batch()),
+    }
+    for bound in BOUNDS:
+        chosen[f"Shed both, {bound:g} s"] = Contender(AGILE, Shed(bound))
+        chosen[f"Hybrid, {bound:g} s"] = Contender(AGILE, Hybrid(bound))
+    room.run_all(chosen)
+    claims = Claims(room)
+    for bound in BOUNDS:
+        claims.holds(f"Shed both, {bound:g} s", bound=bound)
+        # The smaller the world, the fewer its messages and the slower its machine: a log of one takes 20 ms at scale
+        # 0.02.
+        scale = SIZE if bound < 0.5 else ORDER if bound < 2 else COUNTS
+        claims.hard(f"Hybrid, {bound:g} s", bound, scale)
+        claims.half(f"Hybrid, {bound:g} s", f"Shed both, {bound:g} s", scale=scale)
+    low, high = f"Shed both, {BOUNDS[0]:g} s", f"Shed both, {BOUNDS[-1]:g} s"
+    claims.judge.at_least(
+        "the lower the bound, the more errors shedding makes", claims.errors(low), claims.errors(high), scale=COUNTS
+    )
+    claims.judge.at_most(
+        f"batches limited to {LIMIT:g} s make fewer errors",
+        claims.errors("Bounded batching"),
+        claims.errors("Batching"),
+        scale=COUNTS,
+    )
+    claims.judge.at_least(
+        "their latency is worse than that of batches without a limit",
+        claims.latency("Bounded batching"),
+        claims.latency("Batching"),
+        scale=COUNTS,
+        unit="s",
+    )
+    claims.no_errors("Exact batching", whose="tamis")
+    lines = [
+        (name, list(BOUNDS), [float(room.get(f"{name}, {bound:g} s").errors) for bound in BOUNDS])
+        for name in ("Shed both", "Hybrid")
+    ]
+    panel = Panel("Errors by bound", "bound, s", "errors", lines, logx=True, logy=True, zero=True, ticks=BOUNDS)
+    pictures = [
+        figure_4(room, ["Batching", "Bounded batching", "Exact batching"], "bounds"),
+        Plot("-bounds", "Errors by the bound on latency", plots.draw([panel], "bounds", 3.6)),
+    ]
+    return Findings(
+        room.parameters(bounds=list(BOUNDS), limit=LIMIT, overload=OVERLOAD, factor=round(room.factor, 2)),
+        room.entries(),
+        [table_of(room, f"A burst of {OVERLOAD:g} times what batches can do")],
+        claims.judge.claims,
+        pictures,
+        NOTES,
+    )
+
+
+def long(setting: Setting) -> Findings:
+    """Bursts of 5, 10 and 20 seconds."""
+    bound = 2.0
+    chosen = {
+        "Shed both": Contender(AGILE, Shed(bound)),
+        "Batching": Contender(AGILE, Batch("no outdated state")),
+        "Exact batching": Contender(AGILE, Batch()),
+        "Hybrid": Contender(AGILE, Hybrid(bound)),
+    }
+    rows: list[list[Any]] = []
+    entries: list[dict[str, Any]] = []
+    found: dict[tuple[str, float], int] = {}
+    judged: list[Claim] = []
+    room: Room | None = None
+    for k, seconds in enumerate(LENGTHS):
+        setting.progress(k, len(LENGTHS), f"{seconds:g} s")
+        room = Room(setting, (STEADY, Phase(seconds, 800, 115_000), SHORT), OVERLOAD, room)
+        for name, one in chosen.items():
+            did = room.run(name, one)
+            found[name, seconds] = did.errors
+            rows.append([f"{name}, {seconds:g} s", did.worst, did.errors, did.shed, int(did.queued.max())])
+            entries.append({"contender": name, "burst": seconds, **plain(did)})
+        claims = Claims(room)
+        claims.holds("Shed both", bound=bound)
+        claims.hard("Hybrid", bound)
+        claims.half("Hybrid", "Shed both")
+        claims.no_errors("Exact batching", whose="tamis")
+        judged += [_named(claim, seconds) for claim in claims.judge.claims]
+    assert room is not None
+    claims = Claims(room)
+    for name in ("Shed both", "Batching"):
+        claims.judge.at_least(
+            f"{name}: the longer the burst, the more errors",
+            Quantity(f"{LENGTHS[-1]:g} s", lambda name=name: found[name, LENGTHS[-1]]),  # type: ignore[misc]
+            Quantity(f"{LENGTHS[0]:g} s", lambda name=name: found[name, LENGTHS[0]]),  # type: ignore[misc]
+            scale=COUNTS,
+        )
+    lines = [(name, list(LENGTHS), [float(found[name, seconds]) for seconds in LENGTHS]) for name in chosen]
+    panel = Panel("Errors by length", "length of the burst, s", "errors", lines, logy=True, zero=True, ticks=LENGTHS)
+    table = Table(
+        f"Bursts of {OVERLOAD:g} times what batches can do (bound {bound:g} s)",
+        ["", "longest latency, s", "errors", "shed messages", "longest queue"],
+        rows,
+    )
+    pictures = [
+        figure_4(room, list(chosen), "long"),
+        Plot("-length", "Errors by the length of the burst", plots.draw([panel], "length", 3.6)),
+    ]
+    given = room.parameters(BD=list(LENGTHS), overload=OVERLOAD, factor=round(room.factor, 2))
+    return Findings(given, entries, [table], [*judged, *claims.judge.claims], pictures, NOTES)
+
+
+def _named(claim: Claim, seconds: float) -> Claim:
+    return replace(claim, words=f"burst of {seconds:g} s: {claim.words}")
