@@ -1,4 +1,4 @@
-"""The experiments of the AGILE paper run at a tiny scale with all contenders, and disagreement is an error."""
+"""The experiments of two papers run at a tiny scale with all contenders, and disagreement is an error."""
 
 from __future__ import annotations
 
@@ -45,10 +45,10 @@ def test_an_unknown_contender_gets_a_hint() -> None:
         contenders.chosen(Setting(contenders=("NOINDX",)))
 
 
-AGILE = [one for one in registry.EXPERIMENTS if one.paper == registry.AGILE]
+HERE = [one for one in registry.EXPERIMENTS if one.paper in (registry.AGILE, registry.QOS)]
 
 
-@pytest.mark.parametrize("one", AGILE, ids=lambda one: one.name)
+@pytest.mark.parametrize("one", HERE, ids=lambda one: one.name)
 def test_experiments_run(one: experiment.Experiment, tmp_path: Path) -> None:
     steps: list[tuple[int, int]] = []
     setting = Setting(
