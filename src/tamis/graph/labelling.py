@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 from tamis.errors import InvariantError
 from tamis.kernels import digraph, labels
 from tamis.kernels.digraph import Edges
-from tamis.kernels.labels import DEEP, NUMBERS, UNITS, Labels
+from tamis.kernels.labels import DEEP, EMPTY, NUMBERS, UNITS, Labels
 
 Ids = NDArray[np.int32]
 SLACK = 65_536  # numbers and units that may be given up before labelling anew is worth a thought
@@ -56,7 +56,7 @@ class Labelling:
             trunk=first.copy(),
             order=np.empty(max(16, len(first)), np.int32),
             pool=np.zeros(max(16, units), np.uint16),
-            stock=np.array([0, 3], np.int64),  # behind shelf 0, which is empty
+            stock=np.array([0, EMPTY], np.int64),  # behind shelf 0, which is empty
         )
         self._built = 0
 

@@ -57,7 +57,7 @@ class Matcher:
         self.strategy = strategy
         self._most = most
         self._covers = np.array([direction == "covers" for _, direction in graphs], np.uint8)
-        self._value = np.full((0, len(graphs), most), -1, np.int32)
+        self._value = np.full((len(graphs), 0, most), -1, np.int32)
         self._state = np.zeros(16, np.int64)
         self._versions: list[int] = []
         self._build()
@@ -67,7 +67,7 @@ class Matcher:
     def _build(self) -> None:
         """List everything anew, exact. O(users + categories)."""
         self._versions = [graph.version for graph in self.graphs]
-        users, graphs, most = self._value.shape
+        graphs, users, most = self._value.shape
         self._kept = [(graph.bundle(), graph.adjacency()) for graph in self.graphs]  # kernels see their addresses
         room = [len(lb.first) for lb, _ in self._kept]
         start = np.concatenate([[0], np.cumsum([2 * n + 1 for n in room])]).astype(np.int64)
@@ -90,20 +90,21 @@ class Matcher:
             covers=self._covers,
             start=start,
             value=self._value,
-            held=np.zeros((users, graphs * most, 2), np.int32),
-            moved=np.zeros((users, graphs, most), np.uint8),
+            held=np.zeros((graphs, users, 2 * most), np.int32),
+            moved=np.zeros((graphs, users, most), np.uint8),
             coarse=np.zeros((graphs, max(len(lb.order) for lb, _ in self._kept) // 64 + 1), np.int32),
             marks=np.zeros((graphs, widest), np.uint8),
             queue=np.zeros((graphs, widest), np.int32),
-            seen=np.zeros(users, np.int64),
+            span=np.zeros((graphs, kernels.WIDEST, 2), np.int32),
+            seen=np.zeros(users, np.int32),
             bag=np.zeros(users, np.int32),
-            plan=np.zeros((3, graphs), np.int64),
+            plan=np.zeros((4, graphs), np.int64),
             state=self._state,
         )
         self._state[kernels.STAMP] = 0
         self._state[kernels.HAND] = 0
-        listed = np.flatnonzero((value >= 0).any(axis=(1, 2))).astype(np.int32)
-        self._insert(listed, np.ascontiguousarray(value[listed]))
+        listed = np.flatnonzero((value >= 0).any(axis=(0, 2))).astype(np.int32)
+        self._insert(listed, np.ascontiguousarray(value[:, listed].swapaxes(0, 1)))
 
     def _follow(self) -> None:
         """Take over what has changed in the graphs."""
@@ -112,16 +113,23 @@ class Matcher:
 
     def _fit(self, users: int) -> None:
         """There are users 0 to ``users`` - 1. O(1) amortised."""
-        have = len(self._value)
+        have = self.users
         if users <= have:
             return
         room = max(users, have + have // 2)
         fields: dict[str, Any] = self.bundle.asdict()
         for name in ("value", "held", "moved", "seen", "bag"):
-            fields[name] = _longer(fields[name], room, -1 if name == "value" else 0)
+            axis = fields[name].ndim - 1 and 1
+            longer = _longer(np.moveaxis(fields[name], axis, 0), room, -1 if name == "value" else 0)
+            fields[name] = np.ascontiguousarray(np.moveaxis(longer, 0, axis))
         pool = fields["postings"]
         fields["postings"] = pool.replace(marks=_longer(pool.marks, room, 0), used=_longer(pool.used, room, 0))
         self.bundle, self._value = Categories(**fields), fields["value"]
+
+    @property
+    def users(self) -> int:
+        """Users are numbers below this."""
+        return self._value.shape[1]
 
     def _more_markers(self) -> None:
         pool = self.bundle.postings
@@ -138,7 +146,7 @@ class Matcher:
             raise UsageError(f"users are numbers from 0, got {users.min()}")
         if len(categories) != len(self.graphs):
             raise UsageError(f"expected categories for {len(self.graphs)} graphs, got {len(categories)}")
-        wide = self._padded(categories, len(users), "user")
+        wide = self._padded(categories, len(users), "user", self._most)
         self._fit(int(users.max(initial=-1)) + 1)
         self.remove(users)
         self._insert(users, wide)
@@ -151,15 +159,17 @@ class Matcher:
     def remove(self, users: Any) -> None:
         """Forget users; those that are not there stay so. O(1) per category."""
         users = np.ascontiguousarray(users, np.int32)
-        kernels.remove_many(self.bundle, users[(users >= 0) & (users < len(self._value))])
+        kernels.remove_many(self.bundle, users[(users >= 0) & (users < self.users)])
 
-    def _padded(self, categories: Sequence[Any], rows: int, what: str) -> Ids:
+    def _padded(self, categories: Sequence[Any], rows: int, what: str, most: int) -> Ids:
         """[row, graph, most], used places first."""
-        wide = np.full((rows, len(self.graphs), self._most), -1, np.int32)
+        wide = np.full((rows, len(self.graphs), most), -1, np.int32)
         for g, (graph, given) in enumerate(zip(self.graphs, categories, strict=True)):
-            given = np.asarray(given, np.int32).reshape(rows, -1)
-            if given.shape[1] > self._most:
-                raise UsageError(f"graph {graph.name!r}: at most {self._most} categories per {what} (most=)")
+            if len(given) != rows:
+                raise UsageError(f"graph {graph.name!r}: expected a row of categories for each of {rows} {what}s")
+            given = np.asarray(given, np.int32).reshape(rows, np.size(given) // max(1, rows))
+            if given.shape[1] > most:
+                raise UsageError(f"graph {graph.name!r}: at most {most} categories per {what} (most=)")
             self._known(graph, given, what)
             order = np.argsort(given < 0, axis=1, kind="stable")
             wide[:, g, : given.shape[1]] = np.take_along_axis(given, order, 1)
@@ -179,7 +189,7 @@ class Matcher:
 
     def update(self, users: Any, graph: int, which: Any, categories: Any) -> None:
         """Category number ``which`` of a user in a graph changes, for arrays of updates in their order."""
-        self.process(self.moves(users, graph, which, categories), None, *(np.empty((0, 1)) for _ in self.graphs))
+        self.process(self.moves(users, graph, which, categories), None, *([] for _ in self.graphs))
 
     def moves(self, users: Any, graph: Any, which: Any, categories: Any) -> Ids:
         """Updates as rows (user, graph, which, category), checked."""
@@ -189,7 +199,7 @@ class Matcher:
         k, g, j, _ = rows.T
         if ((g < 0) | (g >= len(self.graphs))).any():
             raise UsageError(f"graphs are numbered 0 to {len(self.graphs) - 1}")
-        inside = (k >= 0) & (k < len(self._value)) & (j >= 0)
+        inside = (k >= 0) & (k < self.users) & (j >= 0)
         inside[inside] = j[inside] < self.bundle.postings.used[k[inside], g[inside]]
         if not inside.all():
             bad = int(np.flatnonzero(~inside)[0])
@@ -209,13 +219,13 @@ class Matcher:
         """Events and updates in one order: updates ``before[i] .. before[i + 1]`` of :meth:`moves` precede event ``i``,
         those left over follow the last. One kernel call, except where memory has to grow."""
         self._follow()
-        rows = len(np.atleast_2d(categories[0])) if np.size(categories[0]) else 0
-        width, self._most = self._most, max(self._most, *(np.atleast_2d(one).shape[1] for one in categories))
-        try:
-            events = self._padded([np.atleast_2d(one) if rows else one for one in categories], rows, "event")
-        finally:
-            self._most = width
-        events = np.ascontiguousarray(events[:, :, : max(1, int((events >= 0).sum(axis=2).max(initial=0)))])
+        if len(categories) != len(self.graphs):
+            raise UsageError(f"expected categories for {len(self.graphs)} graphs, got {len(categories)}")
+        rows = len(categories[0])
+        widest = max(1, *(np.size(one) // max(1, rows) for one in categories))
+        if widest > kernels.WIDEST:
+            raise UsageError(f"an event has at most {kernels.WIDEST} categories in a graph, got {widest}")
+        events = self._padded(categories, rows, "event", widest)
         moves = np.empty((0, 4), np.int32) if moves is None else moves
         starts = np.full(rows + 2, len(moves), np.int64)
         starts[0] = 0
@@ -225,7 +235,7 @@ class Matcher:
             starts[1 : rows + 1] = len(moves)
         done = np.array([starts[0], 0], np.int64)
         ends = np.zeros(rows, np.int64)
-        out = np.empty(max(len(self._value), 16 * rows) + 1, np.int32)
+        out = np.empty(max(self.users, 16 * rows) + 1, np.int32)
         while state := kernels.replay(self.bundle, moves, starts, events, done, out, ends, self.strategy == "agile"):
             if state == 1:
                 self._more_markers()
@@ -256,7 +266,7 @@ class Matcher:
     def check(self) -> None:
         """Raise InvariantError unless every invariant holds. O(users)."""
         self._follow()
-        for k in range(len(self._value)):
+        for k in range(self.users):
             broken = kernels.check(self.bundle, k)
             if broken:
                 raise InvariantError(f"user {k}: {BROKEN[broken]}")

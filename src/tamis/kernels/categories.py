@@ -9,12 +9,13 @@ of the entries that are *exact* there, and of those that have *escalated* to it,
 more list per graph has what may be anywhere. The law is paper 000's ``k(i) in K(i)``: ``held`` is the interval of the
 tree in which the entry may move for the price of a store.
 
-- **Probe.** Labels and counts say how many entries each graph would return. The graph that returns fewest is asked; what
-  it returns is verified in the others, fewest first. Entries that are exact in the graph that was asked need no test there.
+- **Probe.** Labels and counts say how many entries each graph would return. The graph that returns fewest is asked;
+  what it returns is verified in the others, fewest first. Entries that are exact where they were asked for are sure.
 - **Update.** Inside ``held``: a store. Else EAGER puts the entry into the list of its category, AGILE escalates it: up
   the trunk, to the lowest category that holds both.
-- **Deescalate.** What an event verified in vain buys steps of a clock hand over all entries: an escalated one that has
-  moved since the hand passed gets another round, one that has not goes to the list of its category.
+- **Deescalate.** What events verify in vain buys steps of a clock hand over all entries. An escalated entry that has not
+  moved since the hand passed goes to the list of its category; one that has moved, but has not left what it holds for
+  some rounds, goes one step down the tree.
 """
 
 from __future__ import annotations
@@ -29,7 +30,7 @@ from . import postings
 from .bundles import Postings
 from .digraph import Edges, below
 from .jit import bare
-from .labels import Labels, ancestors, climb, reaches
+from .labels import EMPTY, UNITS, Labels, ancestors, climb, holds_point
 from .postings import AT, ENTRY, FILL, WHICH
 from .records import Record
 from .simd import prefetch
@@ -40,7 +41,9 @@ UNSURE = 1 << 30
 AHEAD = 12  # how many updates or candidates ahead memory is asked for
 # Entries of Categories.state.
 (HAND, CREDIT, STAMP, RETURNED, VAIN, UPDATES, LISTED, ESCALATED, DEESCALATED) = range(9)
-PRICE = 8  # candidates verified in vain that buy one step of the hand
+PRICE = 32  # candidates verified in vain that buy one step of the hand
+REST, MOVED = 4, 1  # rounds that an entry is left alone after it escalated; it has moved, but not left what it holds
+WIDEST = 128  # categories of an event in a graph
 
 
 class Categories(Record):
@@ -51,15 +54,16 @@ class Categories(Record):
         "graph": (np.int64, 2),  # [graph, 2]: the addresses of its labels and its edges
         "covers": (np.uint8, 1),  # [graph]: whether the event's category has to be above the user's
         "start": (np.int64, 1),  # [graph + 1]: its first list; category c has lists 2c and 2c + 1, the last is of all
-        "value": (np.int32, 3),  # [user, graph, most]: the categories as they are
-        "held": (np.int32, 3),  # [user, graph * most, 2]: numbers between which they may move
-        "moved": (np.uint8, 3),  # [user, graph, most]: since the hand passed
+        "value": (np.int32, 3),  # [graph, user, most]: the categories as they are, -1 behind them
+        "held": (np.int32, 3),  # [graph, user, 2 * most]: numbers between which they may move
+        "moved": (np.uint8, 3),  # [graph, user, most]: what the hand will find, REST down to 0
         "coarse": (np.int32, 2),  # [graph, number >> 6]: entries listed there
         "marks": (np.uint8, 2),  # [graph, category]: all 0 between events
         "queue": (np.int32, 2),  # [graph, category]
-        "seen": (np.int64, 1),  # [user]: the last event that returned it
+        "span": (np.int32, 3),  # [graph, WIDEST, 2]: the intervals of the event's categories
+        "seen": (np.int32, 1),  # [user]: the last event that returned it
         "bag": (np.int32, 1),  # [user]: what the event returned
-        "plan": (np.int64, 2),  # [3, graph]: entries a graph would return; graphs, fewest first; how many are marked
+        "plan": (np.int64, 2),  # [4, graph]: entries it would return; graphs, fewest first; marked; categories of the event
         "state": (np.int64, 1),
     }
 
@@ -88,8 +92,7 @@ def _count(ix, g, listed, change):
 
 @bare
 def _hold(ix, k, g, j, low, high):
-    at = g * ix.value.shape[2] + j
-    ix.held[k, at, 0], ix.held[k, at, 1] = low, high
+    ix.held[g, k, 2 * j], ix.held[g, k, 2 * j + 1] = low, high
 
 
 @bare
@@ -100,7 +103,7 @@ def insert(ix, k, g, c):
     if not postings.add(ix.postings, listed, k, g):
         return False
     number = _labels(ix.graph[g, LABELS]).first[c]
-    ix.value[k, g, j], ix.moved[k, g, j] = c, 0
+    ix.value[g, k, j], ix.moved[g, k, j] = c, 0
     _hold(ix, k, g, j, number, number)
     _count(ix, g, listed, 1)
     return True
@@ -126,7 +129,7 @@ def remove_many(ix, users):
         for g in range(ix.covers.shape[0]):
             for j in range(ix.postings.used[k, g]):
                 _count(ix, g, np.int64(ix.postings.marks[k, g, 2 * j]), -1)
-                ix.value[k, g, j] = -1
+                ix.value[g, k, j] = -1
             postings.drop(ix.postings, k, g)
 
 
@@ -159,9 +162,23 @@ def escalate(ix, k, g, j, number):
 
 
 @bare
+def step_down(ix, k, g, j):
+    """Move an escalated entry one step down its tree; False when there is no room."""
+    lb = _labels(ix.graph[g, LABELS])
+    listed = np.int64(ix.postings.marks[k, g, 2 * j])
+    above = np.int64(-1) if listed == ix.start[g + 1] - 1 else (listed - ix.start[g]) >> 1
+    node = np.int64(ix.value[g, k, j])
+    if node == above or lb.trunk[node] == above:
+        return deescalate(ix, k, g, j)
+    while lb.trunk[node] != above:
+        node = np.int64(lb.trunk[node])
+    return _list_at(ix, k, g, j, ix.start[g] + 2 * node + 1, lb.first[node], lb.last[node])
+
+
+@bare
 def deescalate(ix, k, g, j):
     """Move an entry to the list of its category; False when there is no room."""
-    c = np.int64(ix.value[k, g, j])
+    c = np.int64(ix.value[g, k, j])
     number = _labels(ix.graph[g, LABELS]).first[c]
     return _list_at(ix, k, g, j, ix.start[g] + 2 * c, number, number)
 
@@ -169,45 +186,46 @@ def deescalate(ix, k, g, j):
 @bare
 def is_exact(ix, k, g, j):
     """Whether an entry is in the list of its category."""
-    return ix.postings.marks[k, g, 2 * j] == ix.start[g] + 2 * np.int64(ix.value[k, g, j])
+    return ix.postings.marks[k, g, 2 * j] == ix.start[g] + 2 * np.int64(ix.value[g, k, j])
 
 
 @bare
 def update(ix, k, g, j, c, agile):
     """Category ``j`` of a user is now ``c``; False, and nothing has changed, when there is no room."""
     number = _labels(ix.graph[g, LABELS]).first[c]
-    old = ix.value[k, g, j]
-    at = g * ix.value.shape[2] + j
-    if ix.held[k, at, 0] <= number and number <= ix.held[k, at, 1]:
-        ix.value[k, g, j] = c
+    old = ix.value[g, k, j]
+    if ix.held[g, k, 2 * j] <= number and number <= ix.held[g, k, 2 * j + 1]:
+        ix.value[g, k, j] = c
+        if ix.moved[g, k, j] < MOVED:
+            ix.moved[g, k, j] = MOVED
     elif agile:
         if not escalate(ix, k, g, j, number):
             return False
-        ix.value[k, g, j] = c
+        ix.value[g, k, j], ix.moved[g, k, j] = c, REST
     else:
-        ix.value[k, g, j] = c
+        ix.value[g, k, j] = c
         if not deescalate(ix, k, g, j):
-            ix.value[k, g, j] = old
+            ix.value[g, k, j] = old
             return False
-    ix.moved[k, g, j] = 1
     return True
 
 
 @bare
 def sweep(ix, steps):
-    """Move the hand over so many entries; those that escalated and have not moved since it passed become exact."""
-    graphs, most = ix.value.shape[1], ix.value.shape[2]
-    total = ix.value.shape[0] * graphs * most
+    """Move the hand over so many entries."""
+    graphs, users, most = ix.value.shape
+    total = users * graphs * most
     at = ix.state[HAND]
     for _ in range(min(steps, total)):
-        k, rest = at // (graphs * most), at % (graphs * most)
-        g, j = rest // most, rest % most
+        g, rest = at // (users * most), at % (users * most)
+        k, j = rest // most, rest % most
         at = at + 1 if at + 1 < total else 0
         if j >= ix.postings.used[k, g] or is_exact(ix, k, g, j):
             continue
-        if ix.moved[k, g, j] == 1:
-            ix.moved[k, g, j] = 0
-        elif deescalate(ix, k, g, j):
+        if ix.moved[g, k, j] > MOVED:
+            ix.moved[g, k, j] -= 1
+        elif step_down(ix, k, g, j) if ix.moved[g, k, j] == MOVED else deescalate(ix, k, g, j):
+            ix.moved[g, k, j] = 0
             ix.state[DEESCALATED] += 1
     ix.state[HAND] = at
 
@@ -242,10 +260,11 @@ def _expect(ix, g, wanted):
     """How many entries graph ``g`` would return, about. What is above a ``within`` graph's event stays marked."""
     lb = _labels(ix.graph[g, LABELS])
     top = _fill(ix, ix.start[g + 1] - 1)
-    size, total, some = np.int64(0), top, False
+    size, total, some = np.int64(0), top, 0
     for t in wanted:
         if t >= 0:
-            some = True
+            ix.span[g, some, 0], ix.span[g, some, 1] = lb.first[t], lb.last[t]
+            some += 1
             size = ancestors(lb, np.int64(t), ix.marks[g], ix.queue[g], size)
             if ix.covers[g]:
                 total += _listed_in(ix, g, np.int64(lb.first[t]), np.int64(lb.last[t]))
@@ -257,7 +276,8 @@ def _expect(ix, g, wanted):
     if ix.covers[g]:
         _unmark(ix, g, size)
         size = 0
-    return (total if some else np.int64(-1)), size
+    ix.plan[2, g], ix.plan[3, g] = size, some
+    return total if some > 0 else np.int64(-1)
 
 
 @bare
@@ -305,64 +325,96 @@ def _ask(ix, g, wanted, found):
 
 
 @bare
-def _holds(ix, k, g, wanted):
-    """Whether a category of user ``k`` is related to one of the event in graph ``g``."""
-    values = ix.value[k, g]
-    if ix.covers[g]:
-        lb = _labels(ix.graph[g, LABELS])
-        for j in range(ix.postings.used[k, g]):
-            for t in wanted:
-                if t >= 0 and reaches(lb, np.int64(t), np.int64(values[j])):
-                    return True
-        return False
-    for j in range(ix.postings.used[k, g]):
-        if ix.marks[g, values[j]] != 0:
-            return True
+def _is_below(lb, values, span, wanted):
+    """Whether one of the categories is in a tree or below a point of the event's intervals."""
+    for v in values:
+        if v < 0:
+            break
+        shelf = np.int64(lb.shelf[v])
+        for i in range(wanted if shelf != 0 else 0):
+            if holds_point(lb, shelf, np.int64(span[i, 0]), np.int64(span[i, 1])):
+                return True
     return False
 
 
 @bare
+def _keep(ix, g, many, only):
+    """Keep in the bag who has a category that is related to one of the event in graph ``g``; how many they are.
+
+    With ``only``, those that are sure stay untested.
+    """
+    value, bag, marks, span = ix.value, ix.bag, ix.marks[g], ix.span[g]
+    lb = _labels(ix.graph[g, LABELS])
+    first, wanted, covers = lb.first, ix.plan[3, g], ix.covers[g] != 0
+    most, base = value.shape[2], g * value.shape[1] * value.shape[2]
+    plain = lb.stock[UNITS] <= EMPTY
+    kept = 0
+    for i in range(many):
+        if i + AHEAD < many:
+            prefetch(value, base + np.int64(bag[i + AHEAD] & (UNSURE - 1)) * most)
+        b = bag[i]
+        k = np.int64(b & (UNSURE - 1))
+        hit = only and b == k
+        if not hit and covers:
+            # Reachability with the event's intervals at hand: `reaches` takes three times as long here.
+            for j in range(most):
+                v = value[g, k, j]
+                if v < 0:
+                    break
+                number = first[v]
+                for n in range(wanted):
+                    hit |= (span[n, 0] <= number) & (number <= span[n, 1])
+            if not hit and not plain:
+                hit = _is_below(lb, value[g, k], span, wanted)
+        elif not hit:
+            for j in range(most):
+                v = value[g, k, j]
+                if v < 0:
+                    break
+                hit |= marks[v] != 0
+        if hit:
+            bag[kept] = b
+            kept += 1
+    return kept
+
+
+@bare
 def probe(ix, event, out, size):
-    """The users that an event [graph, categories] matches into ``out`` behind ``size``; -1 when they may not fit."""
+    """The users that an event [graph, categories] matches into ``out`` behind ``size``; -1 when they do not fit."""
     graphs = ix.covers.shape[0]
     empty = False
     for g in range(graphs):
-        expected, found = _expect(ix, g, event[g])
-        ix.plan[0, g], ix.plan[2, g] = expected, found
+        expected = _expect(ix, g, event[g])
+        ix.plan[0, g] = expected
         empty |= expected < 0 or (expected == 0 and not ix.covers[g])  # what covers is estimated
         at = g
         while at > 0 and ix.plan[0, ix.plan[1, at - 1]] > expected:
             ix.plan[1, at] = ix.plan[1, at - 1]
             at -= 1
         ix.plan[1, at] = g
-    matched = size
     if not empty:
         ix.state[STAMP] += 1
+        if ix.state[STAMP] == EVERYWHERE:
+            ix.seen[:] = 0
+            ix.state[STAMP] = 1
         g = ix.plan[1, 0]
         many = _ask(ix, g, event[g], ix.plan[2, g])
-        if size + many > out.shape[0]:
-            matched = np.int64(-1)
-            many = 0
-        width = ix.value.shape[1] * ix.value.shape[2]
-        for i in range(many):
-            if i + AHEAD < many:
-                prefetch(ix.value, np.int64(ix.bag[i + AHEAD] & (UNSURE - 1)) * width)
-            k = np.int64(ix.bag[i] & (UNSURE - 1))
-            ok = True
-            for h in range(1, graphs):
-                if not _holds(ix, k, ix.plan[1, h], event[ix.plan[1, h]]):
-                    ok = False
-                    break
-            if ok and (ix.bag[i] & UNSURE == 0 or _holds(ix, k, g, event[g])):
-                out[matched] = k
-                matched += 1
-        if matched >= 0:
-            ix.state[RETURNED] += many
-            ix.state[VAIN] += many - (matched - size)
+        kept = many
+        for h in range(1, graphs):
+            kept = _keep(ix, ix.plan[1, h], kept, False)
+        kept = _keep(ix, g, kept, True)
+        ix.state[RETURNED] += many
+        ix.state[VAIN] += many - kept
+        if size + kept > out.shape[0]:
+            size = np.int64(-1)
+        else:
+            for i in range(kept):
+                out[size + i] = ix.bag[i] & (UNSURE - 1)
+            size += kept
     for g in range(graphs):
         if not ix.covers[g]:
             _unmark(ix, g, ix.plan[2, g])
-    return matched
+    return size
 
 
 @bare
@@ -373,19 +425,19 @@ def replay(ix, moves, before, events, done, out, ends, agile):
     ``done`` (updates, events) says how far it is; the users of event ``i`` end at ``ends[i]`` in ``out``. Returns 0 at
     the end, 1 when the pool of markers has no room, 2 when ``out`` has none.
     """
-    graphs, most = ix.value.shape[1], ix.value.shape[2]
+    users, graphs, most = ix.value.shape[1], ix.value.shape[0], ix.value.shape[2]
     for i in range(done[1], events.shape[0] + 1):
         stop = before[i + 1]
         for u in range(done[0], stop):
             if u + AHEAD < stop:
-                at = (np.int64(moves[u + AHEAD, 0]) * graphs + moves[u + AHEAD, 1]) * most + moves[u + AHEAD, 2]
+                k, g, j = np.int64(moves[u + AHEAD, 0]), np.int64(moves[u + AHEAD, 1]), np.int64(moves[u + AHEAD, 2])
+                at = (g * users + k) * most + j
                 prefetch(ix.value, at)
                 prefetch(ix.held, 2 * at)
                 if not agile:
-                    prefetch(ix.postings.marks, 2 * at)
-            if not update(
-                ix, np.int64(moves[u, 0]), np.int64(moves[u, 1]), np.int64(moves[u, 2]), np.int64(moves[u, 3]), agile
-            ):
+                    prefetch(ix.postings.marks, 2 * ((k * graphs + g) * most + j))
+            k, g, j = np.int64(moves[u, 0]), np.int64(moves[u, 1]), np.int64(moves[u, 2])
+            if not update(ix, k, g, j, np.int64(moves[u, 3]), agile):
                 done[0] = u
                 return 1
         ix.state[UPDATES] += stop - done[0]
@@ -415,9 +467,8 @@ def check(ix, k):
             listed, m = np.int64(ix.postings.marks[k, g, 2 * j]), np.int64(ix.postings.marks[k, g, 2 * j + 1])
             if ix.postings.marker[m, ENTRY] != k or ix.postings.marker[m, WHICH] != j:
                 return 1
-            number = lb.first[ix.value[k, g, j]]
-            at = g * ix.value.shape[2] + j
-            low, high = ix.held[k, at, 0], ix.held[k, at, 1]
+            number = lb.first[ix.value[g, k, j]]
+            low, high = ix.held[g, k, 2 * j], ix.held[g, k, 2 * j + 1]
             if number < low or number > high:
                 return 2
             if listed == ix.start[g + 1] - 1:
@@ -428,6 +479,6 @@ def check(ix, k):
             if (listed - ix.start[g]) & 1:
                 if low != lb.first[node] or high != lb.last[node]:
                     return 3
-            elif low != high or node != ix.value[k, g, j]:
+            elif low != high or node != ix.value[g, k, j]:
                 return 3
     return 0

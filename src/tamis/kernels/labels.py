@@ -4,9 +4,9 @@ A spanning forest of the graph numbers the categories in preorder, so that what 
 interval ``first .. last``. The ancestors of a category are closed upwards, in the graph and so in the forest: they are
 the tree paths above a few lowest points. One of these points is the category itself; the others are its *exceptions*,
 kept in ascending order. ``above`` reaches ``below`` when the interval of ``above`` holds the number of ``below`` or one
-of its exceptions: two comparisons in a tree, and one binary search in a list that is short or empty elsewhere.
+of its exceptions: two comparisons in a tree, and elsewhere a list to read that is short or empty.
 
-A category with one parent has the exceptions of that parent: lists lie on *shelves* that categories share. A shelf names
+A category with one parent has the exceptions of that parent: lists lie on *shelves* that categories share. A shelf has
 a *base*, the shelf of one of the parents, and holds only what its category has beyond it; points are kept as the gaps
 between them. Together that is a tenth of the plain lists, and shelves are short enough to be read from their start.
 
@@ -28,6 +28,7 @@ NUMBERS, UNITS = range(2)
 # A shelf is a place in the pool: two units for its base, then gaps, then END. The first gap is from -1. SKIP is a
 # distance without a point at its end, for gaps that do not fit into a unit. Shelf 0 is empty.
 END, SKIP = 0, 0xFFFF
+EMPTY = 3  # units when there is no other shelf
 STRIDE = 0xFFFE
 DEEP = 255
 
