@@ -60,22 +60,28 @@ class Matcher:
         self._value = np.full((len(graphs), 0, most), -1, np.int32)
         self._state = np.zeros(16, np.int64)
         self._versions: list[int] = []
+        self._kept: list[tuple[Any, Any]] = []
         self._build()
 
     # -- the bundle --------------------------------------------------------------------------------------------
 
     def _build(self) -> None:
         """List everything anew, exact. O(users + categories)."""
-        self._versions = [graph.version for graph in self.graphs]
         graphs, users, most = self._value.shape
+        now = [self._categories(g) for g in range(len(self._kept))] if users else [self._value[0]] * graphs
+        self._versions = [graph.version for graph in self.graphs]
         self._kept = [(graph.bundle(), graph.adjacency()) for graph in self.graphs]  # kernels see their addresses
+        value = np.stack(now, axis=1)
+        for g, graph in enumerate(self.graphs):  # categories that were removed leave their users
+            value[:, g][graph.alive()[value[:, g]] == 0] = -1
+        value = np.take_along_axis(value, np.argsort(value < 0, axis=2, kind="stable"), 2)
         room = [len(lb.first) for lb, _ in self._kept]
         start = np.concatenate([[0], np.cumsum([2 * n + 1 for n in room])]).astype(np.int64)
         lists = np.zeros((int(start[-1]), 3), np.int32)
         lists[:, postings.ROOM] = -1
         stock = np.full(1 + postings.CLASSES, -1, np.int64)
         stock[postings.MARKERS_USED] = 0
-        value, self._value = self._value, np.full_like(self._value, -1)
+        self._value = np.full_like(self._value, -1)
         pool = Postings(
             marker=np.zeros((max(1024, 4 * int((value >= 0).sum())), 2), np.int32),
             list=lists,
@@ -90,21 +96,33 @@ class Matcher:
             covers=self._covers,
             start=start,
             value=self._value,
-            held=np.zeros((graphs, users, 2 * most), np.int32),
-            moved=np.zeros((graphs, users, most), np.uint8),
+            held=np.zeros((graphs, users, 3 * most), np.int32),
             coarse=np.zeros((graphs, max(len(lb.order) for lb, _ in self._kept) // 64 + 1), np.int32),
             marks=np.zeros((graphs, widest), np.uint8),
             queue=np.zeros((graphs, widest), np.int32),
             span=np.zeros((graphs, kernels.WIDEST, 2), np.int32),
             seen=np.zeros(users, np.int32),
-            bag=np.zeros(users, np.int32),
+            bag=np.zeros(users + 1, np.int32),
             plan=np.zeros((4, graphs), np.int64),
             state=self._state,
         )
         self._state[kernels.STAMP] = 0
         self._state[kernels.HAND] = 0
-        listed = np.flatnonzero((value >= 0).any(axis=(0, 2))).astype(np.int32)
-        self._insert(listed, np.ascontiguousarray(value[:, listed].swapaxes(0, 1)))
+        listed = np.flatnonzero((value >= 0).any(axis=(1, 2))).astype(np.int32)
+        self._insert(listed, np.ascontiguousarray(value[listed]))
+
+    def _categories(self, g: int) -> Ids:
+        """[user, most]: the categories of all users in a graph, -1 for none."""
+        value = self._value[g]
+        if not self._covers[g]:
+            return value.copy()
+        order = self._kept[g][0].order  # numbers are never given to another category
+        return np.where(value < 0, np.int32(-1), order[value])
+
+    def categories(self, user: int) -> list[list[int]]:
+        """The categories of a user, by graph."""
+        self._follow()
+        return [[c for c in self._categories(g)[user].tolist() if c >= 0] for g in range(len(self.graphs))]
 
     def _follow(self) -> None:
         """Take over what has changed in the graphs."""
@@ -118,7 +136,8 @@ class Matcher:
             return
         room = max(users, have + have // 2)
         fields: dict[str, Any] = self.bundle.asdict()
-        for name in ("value", "held", "moved", "seen", "bag"):
+        fields["bag"] = np.zeros(room + 1, np.int32)
+        for name in ("value", "held", "seen"):
             axis = fields[name].ndim - 1 and 1
             longer = _longer(np.moveaxis(fields[name], axis, 0), room, -1 if name == "value" else 0)
             fields[name] = np.ascontiguousarray(np.moveaxis(longer, 0, axis))

@@ -38,11 +38,12 @@ from .simd import prefetch
 LABELS, EDGES = range(2)
 EVERYWHERE = np.int32(2**31 - 1)
 UNSURE = 1 << 30
-AHEAD = 12  # how many updates or candidates ahead memory is asked for
+AHEAD, LISTS_AHEAD = 24, 4  # how many updates or candidates, and lists, ahead memory is asked for
 # Entries of Categories.state.
 (HAND, CREDIT, STAMP, RETURNED, VAIN, UPDATES, LISTED, ESCALATED, DEESCALATED) = range(9)
-PRICE = 32  # candidates verified in vain that buy one step of the hand
-REST, MOVED = 4, 1  # rounds that an entry is left alone after it escalated; it has moved, but not left what it holds
+PRICE = 8  # candidates verified in vain that buy one step of the hand
+MOVED, ROUND = 1, 2  # what the hand finds: whether the entry has moved since it passed, and rounds to rest
+REST = 16  # rounds in which an entry that keeps moving is left where it escalated to
 WIDEST = 128  # categories of an event in a graph
 
 
@@ -54,15 +55,16 @@ class Categories(Record):
         "graph": (np.int64, 2),  # [graph, 2]: the addresses of its labels and its edges
         "covers": (np.uint8, 1),  # [graph]: whether the event's category has to be above the user's
         "start": (np.int64, 1),  # [graph + 1]: its first list; category c has lists 2c and 2c + 1, the last is of all
-        "value": (np.int32, 3),  # [graph, user, most]: the categories as they are, -1 behind them
-        "held": (np.int32, 3),  # [graph, user, 2 * most]: numbers between which they may move
-        "moved": (np.uint8, 3),  # [graph, user, most]: what the hand will find, REST down to 0
+        # [graph, user, most]: the categories as they are, -1 behind them; in graphs that cover, their numbers
+        "value": (np.int32, 3),
+        # [graph, user, 3 * most]: the numbers between which they may move, and what the hand will find
+        "held": (np.int32, 3),
         "coarse": (np.int32, 2),  # [graph, number >> 6]: entries listed there
         "marks": (np.uint8, 2),  # [graph, category]: all 0 between events
         "queue": (np.int32, 2),  # [graph, category]
         "span": (np.int32, 3),  # [graph, WIDEST, 2]: the intervals of the event's categories
         "seen": (np.int32, 1),  # [user]: the last event that returned it
-        "bag": (np.int32, 1),  # [user]: what the event returned
+        "bag": (np.int32, 1),  # [user + 1]: what the event returned
         "plan": (np.int64, 2),  # [4, graph]: entries it would return; graphs, fewest first; marked; categories of the event
         "state": (np.int64, 1),
     }
@@ -82,6 +84,13 @@ def _edges(typingctx, address):
 
 
 @bare
+def category(ix, k, g, j):
+    """Category ``j`` of a user."""
+    v = np.int64(ix.value[g, k, j])
+    return np.int64(_labels(ix.graph[g, LABELS]).order[v]) if ix.covers[g] else v
+
+
+@bare
 def _count(ix, g, listed, change):
     """One entry more or less in list ``listed`` of a graph."""
     if listed != ix.start[g + 1] - 1:
@@ -92,7 +101,7 @@ def _count(ix, g, listed, change):
 
 @bare
 def _hold(ix, k, g, j, low, high):
-    ix.held[g, k, 2 * j], ix.held[g, k, 2 * j + 1] = low, high
+    ix.held[g, k, 3 * j], ix.held[g, k, 3 * j + 1] = low, high
 
 
 @bare
@@ -103,7 +112,8 @@ def insert(ix, k, g, c):
     if not postings.add(ix.postings, listed, k, g):
         return False
     number = _labels(ix.graph[g, LABELS]).first[c]
-    ix.value[g, k, j], ix.moved[g, k, j] = c, 0
+    ix.value[g, k, j] = number if ix.covers[g] else c
+    ix.held[g, k, 3 * j + 2] = 0
     _hold(ix, k, g, j, number, number)
     _count(ix, g, listed, 1)
     return True
@@ -167,7 +177,7 @@ def step_down(ix, k, g, j):
     lb = _labels(ix.graph[g, LABELS])
     listed = np.int64(ix.postings.marks[k, g, 2 * j])
     above = np.int64(-1) if listed == ix.start[g + 1] - 1 else (listed - ix.start[g]) >> 1
-    node = np.int64(ix.value[g, k, j])
+    node = category(ix, k, g, j)
     if node == above or lb.trunk[node] == above:
         return deescalate(ix, k, g, j)
     while lb.trunk[node] != above:
@@ -178,7 +188,7 @@ def step_down(ix, k, g, j):
 @bare
 def deescalate(ix, k, g, j):
     """Move an entry to the list of its category; False when there is no room."""
-    c = np.int64(ix.value[g, k, j])
+    c = category(ix, k, g, j)
     number = _labels(ix.graph[g, LABELS]).first[c]
     return _list_at(ix, k, g, j, ix.start[g] + 2 * c, number, number)
 
@@ -186,24 +196,24 @@ def deescalate(ix, k, g, j):
 @bare
 def is_exact(ix, k, g, j):
     """Whether an entry is in the list of its category."""
-    return ix.postings.marks[k, g, 2 * j] == ix.start[g] + 2 * np.int64(ix.value[g, k, j])
+    return ix.postings.marks[k, g, 2 * j] == ix.start[g] + 2 * category(ix, k, g, j)
 
 
 @bare
 def update(ix, k, g, j, c, agile):
     """Category ``j`` of a user is now ``c``; False, and nothing has changed, when there is no room."""
     number = _labels(ix.graph[g, LABELS]).first[c]
-    old = ix.value[g, k, j]
-    if ix.held[g, k, 2 * j] <= number and number <= ix.held[g, k, 2 * j + 1]:
-        ix.value[g, k, j] = c
-        if ix.moved[g, k, j] < MOVED:
-            ix.moved[g, k, j] = MOVED
+    old, new, held = ix.value[g, k, j], number if ix.covers[g] else np.int32(c), ix.held
+    if held[g, k, 3 * j] <= number and number <= held[g, k, 3 * j + 1]:
+        ix.value[g, k, j] = new
+        if held[g, k, 3 * j + 2] & MOVED == 0:  # else no store, no line to write back
+            held[g, k, 3 * j + 2] |= MOVED
     elif agile:
         if not escalate(ix, k, g, j, number):
             return False
-        ix.value[g, k, j], ix.moved[g, k, j] = c, REST
+        ix.value[g, k, j], held[g, k, 3 * j + 2] = new, REST * ROUND | MOVED
     else:
-        ix.value[g, k, j] = c
+        ix.value[g, k, j] = new
         if not deescalate(ix, k, g, j):
             ix.value[g, k, j] = old
             return False
@@ -222,10 +232,11 @@ def sweep(ix, steps):
         at = at + 1 if at + 1 < total else 0
         if j >= ix.postings.used[k, g] or is_exact(ix, k, g, j):
             continue
-        if ix.moved[g, k, j] > MOVED:
-            ix.moved[g, k, j] -= 1
-        elif step_down(ix, k, g, j) if ix.moved[g, k, j] == MOVED else deescalate(ix, k, g, j):
-            ix.moved[g, k, j] = 0
+        moved = ix.held[g, k, 3 * j + 2]
+        if moved & MOVED != 0 and moved >= ROUND:
+            ix.held[g, k, 3 * j + 2] = moved - ROUND - MOVED
+        elif step_down(ix, k, g, j) if moved & MOVED != 0 else deescalate(ix, k, g, j):
+            ix.held[g, k, 3 * j + 2] = 0
             ix.state[DEESCALATED] += 1
     ix.state[HAND] = at
 
@@ -283,15 +294,14 @@ def _expect(ix, g, wanted):
 @bare
 def _take_list(ix, listed, flag, size):
     """Put the users of a list into the bag, each once per event."""
-    ps = ix.postings
-    first = np.int64(ps.list[listed, AT])
-    stamp = ix.state[STAMP]
+    ps, seen, bag = ix.postings, ix.seen, ix.bag
+    marker, first = ps.marker, np.int64(ps.list[listed, AT])
+    stamp = np.int32(ix.state[STAMP])
     for m in range(first, first + ps.list[listed, FILL]):
-        k = ps.marker[m, ENTRY]
-        if ix.seen[k] != stamp:
-            ix.seen[k] = stamp
-            ix.bag[size] = k | flag
-            size += 1
+        k = marker[m, ENTRY]
+        bag[size] = k | flag
+        size += seen[k] != stamp  # a branch would be guessed wrong too often
+        seen[k] = stamp
     return size
 
 
@@ -317,8 +327,11 @@ def _ask(ix, g, wanted, found):
             size = _take_list(ix, listed, 0, size)
             size = _take_list(ix, listed + 1, 0, size)  # all of its tree is below the event
     else:
+        lists, marker, queue = ix.postings.list, ix.postings.marker, ix.queue[g]
         for i in range(found):
-            size = _take_list(ix, start + 2 * np.int64(ix.queue[g, i]), 0, size)
+            if i + LISTS_AHEAD < found:
+                prefetch(marker, 2 * np.int64(lists[start + 2 * np.int64(queue[i + LISTS_AHEAD]), AT]))
+            size = _take_list(ix, start + 2 * np.int64(queue[i]), 0, size)
     for i in range(lower, found):
         size = _take_list(ix, start + 2 * np.int64(ix.queue[g, i]) + 1, UNSURE, size)
     return _take_list(ix, ix.start[g + 1] - 1, UNSURE, size)
@@ -326,11 +339,11 @@ def _ask(ix, g, wanted, found):
 
 @bare
 def _is_below(lb, values, span, wanted):
-    """Whether one of the categories is in a tree or below a point of the event's intervals."""
+    """Whether one of the categories, given by number, has an exception in one of the event's intervals."""
     for v in values:
         if v < 0:
             break
-        shelf = np.int64(lb.shelf[v])
+        shelf = np.int64(lb.shelf[lb.order[v]])
         for i in range(wanted if shelf != 0 else 0):
             if holds_point(lb, shelf, np.int64(span[i, 0]), np.int64(span[i, 1])):
                 return True
@@ -345,7 +358,7 @@ def _keep(ix, g, many, only):
     """
     value, bag, marks, span = ix.value, ix.bag, ix.marks[g], ix.span[g]
     lb = _labels(ix.graph[g, LABELS])
-    first, wanted, covers = lb.first, ix.plan[3, g], ix.covers[g] != 0
+    wanted, covers = ix.plan[3, g], ix.covers[g] != 0
     most, base = value.shape[2], g * value.shape[1] * value.shape[2]
     plain = lb.stock[UNITS] <= EMPTY
     kept = 0
@@ -358,10 +371,9 @@ def _keep(ix, g, many, only):
         if not hit and covers:
             # Reachability with the event's intervals at hand: `reaches` takes three times as long here.
             for j in range(most):
-                v = value[g, k, j]
-                if v < 0:
+                number = value[g, k, j]
+                if number < 0:
                     break
-                number = first[v]
                 for n in range(wanted):
                     hit |= (span[n, 0] <= number) & (number <= span[n, 1])
             if not hit and not plain:
@@ -433,7 +445,7 @@ def replay(ix, moves, before, events, done, out, ends, agile):
                 k, g, j = np.int64(moves[u + AHEAD, 0]), np.int64(moves[u + AHEAD, 1]), np.int64(moves[u + AHEAD, 2])
                 at = (g * users + k) * most + j
                 prefetch(ix.value, at)
-                prefetch(ix.held, 2 * at)
+                prefetch(ix.held, 3 * at)
                 if not agile:
                     prefetch(ix.postings.marks, 2 * ((k * graphs + g) * most + j))
             k, g, j = np.int64(moves[u, 0]), np.int64(moves[u, 1]), np.int64(moves[u, 2])
@@ -467,8 +479,8 @@ def check(ix, k):
             listed, m = np.int64(ix.postings.marks[k, g, 2 * j]), np.int64(ix.postings.marks[k, g, 2 * j + 1])
             if ix.postings.marker[m, ENTRY] != k or ix.postings.marker[m, WHICH] != j:
                 return 1
-            number = lb.first[ix.value[g, k, j]]
-            low, high = ix.held[g, k, 2 * j], ix.held[g, k, 2 * j + 1]
+            number = lb.first[category(ix, k, g, j)]
+            low, high = ix.held[g, k, 3 * j], ix.held[g, k, 3 * j + 1]
             if number < low or number > high:
                 return 2
             if listed == ix.start[g + 1] - 1:
@@ -479,6 +491,6 @@ def check(ix, k):
             if (listed - ix.start[g]) & 1:
                 if low != lb.first[node] or high != lb.last[node]:
                     return 3
-            elif low != high or node != ix.value[g, k, j]:
+            elif low != high or node != category(ix, k, g, j):
                 return 3
     return 0
