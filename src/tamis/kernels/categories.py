@@ -65,7 +65,10 @@ class Categories(Record):
         "span": (np.int32, 3),  # [graph, WIDEST, 2]: the intervals of the event's categories
         "seen": (np.int32, 1),  # [user]: the last event that returned it
         "bag": (np.int32, 1),  # [user + 1]: what the event returned
-        "plan": (np.int64, 2),  # [4, graph]: entries it would return; graphs, fewest first; marked; categories of the event
+        "plan": (
+            np.int64,
+            2,
+        ),  # [4, graph]: entries it would return; graphs, fewest first; marked; categories of the event
         "state": (np.int64, 1),
     }
 
