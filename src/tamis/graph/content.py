@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 
 from tamis.errors import GraphError
 from tamis.kernels import digraph
-from tamis.kernels.labels import Labels, reach_pairs
+from tamis.kernels.labels import EMPTY, UNITS, Labels, reach_pairs
 
 from .labelling import Labelling
 from .names import SEPARATOR, SHOWN, Names
@@ -239,6 +239,11 @@ class ContentGraph:
     def adjacency(self) -> digraph.Edges:
         """The edges as flat arrays for kernels; the same holds as for :meth:`bundle`."""
         return self._labels.adjacency
+
+    def label_bytes(self) -> int:
+        """The bytes that a test of reachability reads from: numbers, levels and shelves of all categories."""
+        lb = self.bundle()
+        return self.size * (4 + 4 + 1 + (4 if lb.stock[UNITS] > EMPTY else 0)) + 2 * int(lb.stock[UNITS])
 
     def alive(self) -> NDArray[np.uint8]:
         """[id]: 1 where there is a category."""

@@ -82,7 +82,7 @@ def skos_edges(path: Path, kind: str, language: str) -> list[Edge]:
     """The concepts of a thesaurus: ``skos:broader`` and ``skos:narrower``, or ``rdfs:subClassOf``.
 
     A concept is named by its preferred label in ``language``, or by any label, or by the end of its address. Labels
-    that occur twice get the end of the address behind them. ``/`` in a label becomes ``|``: it separates parts of paths.
+    that occur twice get the end of the address behind them. ``/`` in a label becomes ``|``, as it separates paths.
     """
     if importlib.util.find_spec("rdflib") is None:
         raise UsageError(f"{path}: SKOS and RDF need rdflib: pip install 'tamis[rdf]'")

@@ -13,9 +13,9 @@ tree in which the entry may move for the price of a store.
   what it returns is verified in the others, fewest first. Entries that are exact where they were asked for are sure.
 - **Update.** Inside ``held``: a store. Else EAGER puts the entry into the list of its category, AGILE escalates it: up
   the trunk, to the lowest category that holds both.
-- **Deescalate.** What events verify in vain buys steps of a clock hand over all entries. An escalated entry that has not
-  moved since the hand passed goes to the list of its category; one that has moved, but has not left what it holds for
-  some rounds, goes one step down the tree.
+- **Deescalate.** What events verify in vain buys steps of a clock hand over all entries. An escalated entry that has
+  not moved since the hand passed goes to the list of its category; one that has moved, but has not left what it holds
+  for some rounds, goes one step down the tree.
 """
 
 from __future__ import annotations
