@@ -138,6 +138,11 @@ class ContentGraph:
         return [name for name in self._names.all if name is not None]
 
     @property
+    def edges(self) -> int:
+        """How many edges there are."""
+        return self._labels.edges
+
+    @property
     def size(self) -> int:
         """Ids are below this; removed categories leave holes."""
         return len(self._names.all)
@@ -302,9 +307,14 @@ class ContentGraph:
             way.append(came[way[-1]])
         return way[::-1]
 
-    def check(self) -> None:
-        """Raise InvariantError unless labels and edges agree with plain search. O(nodes × ancestors)."""
-        self._labels.check(list(self))
+    def relabel(self) -> None:
+        """Label everything anew. Changes do that by themselves when much has been given up. O(edges + exceptions)."""
+        self._labels.relabel()
+        self.version += 1
+
+    def check(self, categories: Sequence[int] | None = None) -> None:
+        """Raise InvariantError unless labels and edges agree with plain search. O(ancestors) per category."""
+        self._labels.check(list(self) if categories is None else categories)
 
     # -- saving ------------------------------------------------------------------------------------------------
 
@@ -319,7 +329,8 @@ class ContentGraph:
         path = Path(path)
         fresh = path.with_name(path.name + ".new")
         with fresh.open("wb") as file:
-            np.savez(file, graph=np.frombuffer(self.name.encode(), np.uint8), **self.arrays())
+            arrays: dict[str, Any] = {"graph": np.frombuffer(self.name.encode(), np.uint8), **self.arrays()}
+            np.savez(file, **arrays)
         fresh.replace(path)
 
     @classmethod

@@ -116,7 +116,7 @@ class Matcher:
         value = self._value[g]
         if not self._covers[g]:
             return value.copy()
-        order = self._kept[g][0].order  # numbers are never given to another category
+        order: Ids = self._kept[g][0].order  # numbers are never given to another category
         return np.where(value < 0, np.int32(-1), order[value])
 
     def categories(self, user: int) -> list[list[int]]:

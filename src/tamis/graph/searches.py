@@ -29,7 +29,6 @@ Plan: TypeAlias = "Sequence[tuple[int, Side]]"
 
 METHODS: Final = {"search": kernels.SEARCH, "closure": kernels.CLOSURE, "lists": kernels.LISTS}
 SIDES: Final = {"notification": kernels.NOTIFICATION, "subscription": kernels.SUBSCRIPTION}
-SAMPLE: Final = 256
 
 
 @dataclass(frozen=True)
@@ -163,20 +162,6 @@ class Searches:
         live = self._model.live
         live[live < 0] = 1.0  # content lists look nothing up from the subscription
 
-    # -- sizes -------------------------------------------------------------------------------------------------
-
-    def sizes(self) -> dict[str, dict[str, float]]:
-        """Bytes per graph: lists of all matching categories, the closure both ways, and ours."""
-        found = {}
-        for g, (graph, table) in enumerate(zip(self.graphs, self._tables, strict=True)):
-            starts = table.below_at if self.covers[g] else table.above_at
-            found[graph.name] = {
-                "categories": float(len(graph)),
-                "content lists": float(4 * starts[-1] + 4 * (len(starts) - 1)),
-                "ours": float(graph.label_bytes()),
-            }
-        return found
-
 
 def closure(graph: ContentGraph, *, up: bool) -> tuple[Starts, Ids]:
     """The transitive closure as rows: what is above each category, or below it, itself included; ascending."""
@@ -187,6 +172,13 @@ def closure(graph: ContentGraph, *, up: bool) -> tuple[Starts, Ids]:
     rows = np.empty(starts[-1], np.int32)
     kernels.close(graph.adjacency(), up, starts, rows, marks, queue)
     return starts, rows
+
+
+def in_lists(starts: Starts, rows: Ids, keys: Ids, wanted: Ids) -> NDArray[np.bool_]:
+    """Whether a category is in the content list of another, for arrays of pairs: a binary search each."""
+    out = np.empty(len(keys), np.bool_)
+    kernels.pairs_in(starts, rows, keys, wanted, out)
+    return out
 
 
 def _grouped(keys: NDArray[Any], values: NDArray[Any], size: int) -> tuple[Starts, Ids]:
