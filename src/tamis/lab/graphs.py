@@ -260,7 +260,7 @@ def users(setting: Setting) -> Findings:
         [Plot("", "the paper's Figure 6", plots.draw([panel], "graph-fig6", 4.6))],
         [
             "The paper's tables were in a database, where each step of a search is a query: there the whole match is "
-            "20 to 30 times as fast by closure, and 30 times as fast again by content lists. In memory the factor shows "
+            "20 to 30 times as fast by closure, and 30 times as fast again by content lists. In memory the factor is "
             "in the search alone."
         ],
     )
