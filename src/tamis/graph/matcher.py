@@ -99,7 +99,7 @@ class Matcher:
             held=np.zeros((graphs, users, 3 * most), np.int32),
             where=np.zeros((graphs, users), np.uint64),
             stretch=np.array([max(0, (len(lb.order) - 1).bit_length() - 6) for lb, _ in self._kept], np.int64),
-            rates=np.zeros((graphs, 4)),
+            rates=np.zeros((graphs, 5)),
             coarse=np.zeros((graphs, max(len(lb.order) for lb, _ in self._kept) // 64 + 1), np.int32),
             marks=np.zeros((graphs, widest), np.uint8),
             queue=np.zeros((graphs, widest), np.int32),
@@ -294,6 +294,8 @@ class Matcher:
                 raise InvariantError(f"user {k}: {BROKEN[broken]}")
         if postings.check(self.bundle.postings):
             raise InvariantError("posting lists and entries disagree")
+        if (self.bundle.rates[:, kernels.ENTRIES] != self.bundle.postings.used.sum(axis=0)).any():
+            raise InvariantError("the number of entries is wrong")
         if self.bundle.marks.any():
             raise InvariantError("categories of an event are still marked")
         wanted = np.zeros_like(self.bundle.coarse)

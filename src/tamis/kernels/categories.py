@@ -47,8 +47,8 @@ MOVED, ROUND = 1, 2  # what the hand finds: whether the entry has moved since it
 REST = 16  # rounds in which an entry that keeps moving is left where it escalated to
 WIDEST = 128  # categories of an event in a graph
 # Columns of Categories.rates: updates since the last event; running means per event of updates, and of what the other
-# graphs return; whether entries escalate.
-PENDING, UPDATED, OTHERS, ESCALATES = range(4)
+# graphs return; whether entries escalate; how many entries there are.
+PENDING, UPDATED, OTHERS, ESCALATES, ENTRIES = range(5)
 MEMORY = 1 / 16
 LISTING = 6  # candidates that are verified in the time of one change of lists: 110 and 18 ns
 ALL = np.uint64(2**64 - 1)
@@ -69,7 +69,7 @@ class Categories(Record):
         # [graph, user]: bits of the stretches of numbers where the user's categories are or were; where graphs cover
         "where": (np.uint64, 2),
         "stretch": (np.int64, 1),  # [graph]: numbers of a stretch, as a power of two
-        "rates": (np.float64, 2),  # [graph, 4]
+        "rates": (np.float64, 2),  # [graph, 5]
         "coarse": (np.int32, 2),  # [graph, number >> 6]: entries listed there
         "marks": (np.uint8, 2),  # [graph, category]: all 0 between events
         "queue": (np.int32, 2),  # [graph, category]
@@ -137,6 +137,7 @@ def insert(ix, k, g, c):
     else:
         ix.value[g, k, j] = c
     ix.held[g, k, 3 * j + 2] = 0
+    ix.rates[g, ENTRIES] += 1
     _hold(ix, k, g, j, number, number)
     _count(ix, g, listed, 1)
     return True
@@ -163,6 +164,7 @@ def remove_many(ix, users):
             for j in range(ix.postings.used[k, g]):
                 _count(ix, g, np.int64(ix.postings.marks[k, g, 2 * j]), -1)
                 ix.value[g, k, j] = -1
+            ix.rates[g, ENTRIES] -= ix.postings.used[k, g]
             postings.drop(ix.postings, k, g)
             ix.where[g, k] = 0
 
@@ -299,8 +301,11 @@ def _listed_in(ix, g, low, high):
 
 
 @bare
-def _expect(ix, g, wanted):
-    """How many entries graph ``g`` would return, about. What is above a ``within`` graph's event stays marked."""
+def _expect(ix, g, wanted, least):
+    """How many entries graph ``g`` would return, about. What is above a ``within`` graph's event stays marked.
+
+    When it is clearly more than ``least``, which another graph returns, the lists are not counted.
+    """
     lb = _labels(ix.graph[g, LABELS])
     top = _fill(ix, ix.start[g + 1] - 1)
     size, total, some = np.int64(0), top, 0
@@ -311,7 +316,11 @@ def _expect(ix, g, wanted):
             size = ancestors(lb, np.int64(t), ix.marks[g], ix.queue[g], size)
             if ix.covers[g]:
                 total += _listed_in(ix, g, np.int64(lb.first[t]), np.int64(lb.last[t]))
-    for i in range(size):
+    usual = np.int64(size * ix.rates[g, ENTRIES] * 2 / (ix.start[g + 1] - ix.start[g]))
+    counted = ix.covers[g] or usual < 2 * least
+    if not counted:
+        total += usual + 1
+    for i in range(size if counted else 0):
         listed = ix.start[g] + 2 * np.int64(ix.queue[g, i])
         total += _fill(ix, listed + 1)
         if not ix.covers[g]:
@@ -444,16 +453,21 @@ def _keep(ix, g, many, only):
 def probe(ix, event, out, size):
     """The users that an event [graph, categories] matches into ``out`` behind ``size``; -1 when they do not fit."""
     graphs = ix.covers.shape[0]
-    empty = False
-    for g in range(graphs):
-        expected = _expect(ix, g, event[g])
+    ranked, empty, least = 0, False, np.int64(2**61)
+    for turn in range(2 * graphs):
+        g = turn % graphs
+        if (ix.covers[g] != 0) != (turn < graphs):
+            continue  # those that cover are quick to count
+        expected = _expect(ix, g, event[g], least)
+        least = min(least, expected)
         ix.plan[0, g] = expected
         empty |= expected < 0 or (expected == 0 and not ix.covers[g])  # what covers is estimated
-        at = g
+        at = ranked
         while at > 0 and ix.plan[0, ix.plan[1, at - 1]] > expected:
             ix.plan[1, at] = ix.plan[1, at - 1]
             at -= 1
         ix.plan[1, at] = g
+        ranked += 1
     if not empty:
         ix.state[STAMP] += 1
         if ix.state[STAMP] == EVERYWHERE:

@@ -273,7 +273,7 @@ def event_model(setting: Setting) -> Findings:
     """The time to match an event, over the number of topics."""
     plots.needed()
     names, seconds = chosen(setting), setting.budget or 1.0
-    count = share(USERS // 10, setting.scale, 50)
+    count = share(USERS, setting.scale, 50)
     models = {share(size, setting.scale, 200 * (i + 1)): None for i, size in enumerate(SIZES)}
     points = list(models)
     whole, alone = Grid(), Grid()
