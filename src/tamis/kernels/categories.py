@@ -11,6 +11,7 @@ tree in which the entry may move for the price of a store.
 
 - **Probe.** Labels and counts say how many entries each graph would return. The graph that returns fewest is asked;
   what it returns is verified in the others, fewest first. Entries that are exact where they were asked for are sure.
+  Before that a word per user, the stretches of a tree where its categories are or were, rules most users out.
 - **Update.** Inside ``held``: a store. Else EAGER puts the entry into the list of its category. AGILE does so, too,
   while that costs less than what events would verify in vain; when updates are many it escalates the entry: up the
   trunk, to the lowest category that holds both.
@@ -42,7 +43,7 @@ UNSURE = 1 << 30
 AHEAD, LISTS_AHEAD = 24, 4  # how many updates or candidates, and lists, ahead memory is asked for
 # Entries of Categories.state.
 (HAND, CREDIT, STAMP, RETURNED, VAIN, UPDATES, LISTED, ESCALATED, DEESCALATED) = range(9)
-PRICE = 8  # candidates verified in vain that buy one step of the hand
+PRICE = 16  # entries verified in vain that buy one step of the hand
 MOVED, ROUND = 1, 2  # what the hand finds: whether the entry has moved since it passed, and rounds to rest
 REST = 16  # rounds in which an entry that keeps moving is left where it escalated to
 WIDEST = 128  # categories of an event in a graph
@@ -236,7 +237,7 @@ def update(ix, k, g, j, c, agile):
     if agile and rates[g, PENDING] * LISTING > 4 * rates[g, OTHERS]:
         rates[g, ESCALATES] = 1
     escalates = agile and rates[g, ESCALATES] != 0
-    if ix.covers[g]:
+    if ix.covers[g] and ix.where[g, k] & _bit(ix, g, number) == 0:
         ix.where[g, k] |= _bit(ix, g, number)
     if low <= number and number <= high and (escalates or low == high):
         ix.value[g, k, j] = new
@@ -333,16 +334,37 @@ def _expect(ix, g, wanted, least):
 
 
 @bare
-def _take_list(ix, listed, flag, size):
-    """Put the users of a list into the bag, each once per event."""
-    ps, seen, bag = ix.postings, ix.seen, ix.bag
+def _sieve(ix, asked):
+    """Choose the graph whose ``where`` rules users out before anything else is looked at; not the one that is asked.
+
+    Returns (graph, bits that a user must have one of, bits that all users are taken to have).
+    """
+    for h in range(1, ix.covers.shape[0]):
+        g = ix.plan[1, h]
+        if ix.covers[g] and _labels(ix.graph[g, LABELS]).stock[UNITS] <= EMPTY:
+            bits = np.uint64(0)
+            for n in range(ix.plan[3, g]):
+                low, high = ix.span[g, n, 0] >> ix.stretch[g], ix.span[g, n, 1] >> ix.stretch[g]
+                bits |= (ALL >> np.uint64(63 - high)) & (ALL << np.uint64(low))
+            return g, bits, np.uint64(0)
+    return asked, ALL, ALL
+
+
+@bare
+def _take_list(ix, listed, flag, size, sieve):
+    """Put the users of a list into the bag, each once per event, if the sieve lets them pass."""
+    ps, seen, bag, where = ix.postings, ix.seen, ix.bag, ix.where[sieve[0]]
     marker, first = ps.marker, np.int64(ps.list[listed, AT])
     stamp = np.int32(ix.state[STAMP])
-    for m in range(first, first + ps.list[listed, FILL]):
+    bits, free = sieve[1], sieve[2]
+    last = first + ps.list[listed, FILL]
+    for m in range(first, last):
         k = marker[m, ENTRY]
-        bag[size] = k | flag
-        size += seen[k] != stamp  # a branch would be guessed wrong too often
-        seen[k] = stamp
+        if (where[k] | free) & bits != 0:
+            bag[size] = k | flag
+            size += seen[k] != stamp  # a branch would be guessed wrong too often
+            seen[k] = stamp
+    ix.state[RETURNED] += last - first
     return size
 
 
@@ -350,7 +372,7 @@ def _take_list(ix, listed, flag, size):
 def _ask(ix, g, wanted, found):
     """Put the users that graph ``g`` returns into the bag, those that are sure first; how many."""
     start, size = ix.start[g], np.int64(0)
-    lower = np.int64(0)
+    lower, sieve = np.int64(0), _sieve(ix, g)
     if ix.covers[g]:
         lb, eg = _labels(ix.graph[g, LABELS]), _edges(ix.graph[g, EDGES])
         for t in wanted:
@@ -365,17 +387,17 @@ def _ask(ix, g, wanted, found):
         _unmark(ix, g, found)
         for i in range(lower):
             listed = start + 2 * np.int64(ix.queue[g, i])
-            size = _take_list(ix, listed, 0, size)
-            size = _take_list(ix, listed + 1, 0, size)  # all of its tree is below the event
+            size = _take_list(ix, listed, 0, size, sieve)
+            size = _take_list(ix, listed + 1, 0, size, sieve)  # all of its tree is below the event
     else:
         lists, marker, queue = ix.postings.list, ix.postings.marker, ix.queue[g]
         for i in range(found):
             if i + LISTS_AHEAD < found:
                 prefetch(marker, 2 * np.int64(lists[start + 2 * np.int64(queue[i + LISTS_AHEAD]), AT]))
-            size = _take_list(ix, start + 2 * np.int64(queue[i]), 0, size)
+            size = _take_list(ix, start + 2 * np.int64(queue[i]), 0, size, sieve)
     for i in range(lower, found):
-        size = _take_list(ix, start + 2 * np.int64(ix.queue[g, i]) + 1, UNSURE, size)
-    return _take_list(ix, ix.start[g + 1] - 1, UNSURE, size)
+        size = _take_list(ix, start + 2 * np.int64(ix.queue[g, i]) + 1, UNSURE, size, sieve)
+    return _take_list(ix, ix.start[g + 1] - 1, UNSURE, size, sieve)
 
 
 @bare
@@ -402,17 +424,7 @@ def _keep(ix, g, many, only):
     wanted, covers = ix.plan[3, g], ix.covers[g] != 0
     most, base = value.shape[2], g * value.shape[1] * value.shape[2]
     plain = lb.stock[UNITS] <= EMPTY
-    where, asked, filtered = ix.where[g], np.uint64(0), covers and plain and not only
-    for n in range(wanted if filtered else 0):
-        low, high = np.uint64(span[n, 0] >> ix.stretch[g]), np.uint64(span[n, 1] >> ix.stretch[g])
-        asked |= (ALL >> (np.uint64(63) - high)) & (ALL << low)
-    if filtered:
-        # Most users are ruled out by one word, which is in the cache when their categories are not.
-        kept = 0
-        for i in range(many):
-            bag[kept] = bag[i]
-            kept += (where[bag[i] & (UNSURE - 1)] & asked) != 0
-        many = kept
+    where, sieved = ix.where[g], covers and plain and not only
     kept = 0
     for i in range(many):
         if i + AHEAD < many:
@@ -439,7 +451,7 @@ def _keep(ix, g, many, only):
         if hit:
             bag[kept] = b
             kept += 1
-        elif filtered:
+        elif sieved:
             bits = np.uint64(0)
             for j in range(most):
                 if value[g, k, j] < 0:
@@ -474,13 +486,12 @@ def probe(ix, event, out, size):
             ix.seen[:] = 0
             ix.state[STAMP] = 1
         g = ix.plan[1, 0]
-        many = _ask(ix, g, event[g], ix.plan[2, g])
-        kept = many
+        before = ix.state[RETURNED]
+        kept = _ask(ix, g, event[g], ix.plan[2, g])
         for h in range(1, graphs):
             kept = _keep(ix, ix.plan[1, h], kept, False)
         kept = _keep(ix, g, kept, True)
-        ix.state[RETURNED] += many
-        ix.state[VAIN] += many - kept
+        ix.state[VAIN] += ix.state[RETURNED] - before - kept
         if size + kept > out.shape[0]:
             size = np.int64(-1)
         else:
@@ -530,7 +541,7 @@ def replay(ix, moves, before, events, done, out, ends, agile):
                 prefetch(ix.value, at)
                 prefetch(ix.held, 3 * at)
                 prefetch(ix.where, g * users + k)
-                if not agile:
+                if not agile or ix.rates[g, ESCALATES] == 0:
                     prefetch(ix.postings.marks, 2 * ((k * graphs + g) * most + j))
             k, g, j = np.int64(moves[u, 0]), np.int64(moves[u, 1]), np.int64(moves[u, 2])
             if not update(ix, k, g, j, np.int64(moves[u, 3]), agile):
