@@ -11,7 +11,7 @@ from tamis.errors import UsageError
 from .experiment import Experiment
 
 AGILE: Final = "AGILE: Adaptive Indexing for Context-Aware Information Filters (SIGMOD 2005)"
-
+GRAPHS: Final = "Efficient Matching in a Context-Aware Event Notification System for Mobile Users (Lee et al.)"
 BATCHING: Final = "Batched Processing for Information Filters (ICDE 2005)"
 QOS: Final = "Quality of Service in Stateful Information Filters (DMSN 2006)"
 
@@ -127,6 +127,34 @@ EXPERIMENTS: Final = (
         "Section 5.4",
         "longer bursts, beyond what batches can do",
         "qos_more:long",
+    ),
+    Experiment(
+        "graph-fig6",
+        GRAPHS,
+        "Figure 6",
+        "matching by content graphs: 100 to 100,000 users",
+        "graphs:users",
+    ),
+    Experiment(
+        "graph-fig7",
+        GRAPHS,
+        "Figure 7",
+        "matching by content graphs: 4,000 to 44,506 topics",
+        "graphs:event_model",
+    ),
+    Experiment(
+        "graph-size",
+        GRAPHS,
+        "Section 6, sizes",
+        "content lists and labels: space, building, pairs and changes, up to 600,000 topics",
+        "graph_size:sizes",
+    ),
+    Experiment(
+        "graph-moves",
+        GRAPHS,
+        "beyond the paper",
+        "users who move about: AGILE on the tree of places against EAGER",
+        "graphs:moves",
     ),
 )
 
