@@ -24,7 +24,7 @@ _FALSE = Or(())
 def normalise(condition: Condition, limit: int = MAX_CLAUSES) -> tuple[Clause, ...]:
     """The clauses of a condition, in the order written: ``()`` is never true, ``((),)`` always.
 
-    A ``Not`` in a clause holds a Member, Like, StartsWith, Matches, Has or Truth. ``between`` becomes two
+    A ``Not`` in a clause holds a Member, Like, StartsWith, Matches, Within, Covers, Has or Truth. ``between`` becomes two
     comparisons. A predicate stands once in a clause; a clause that another one implies is left out.
 
     Runtime complexity: O(size of the result), plus O(clauses²) for the absorption.
