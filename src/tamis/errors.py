@@ -20,6 +20,10 @@ class UsageError(TamisError, ValueError):
     """The caller passed an argument that cannot work; the text says what was expected."""
 
 
+class GraphError(UsageError):
+    """A content graph that cannot be (a cycle), or a category that it does not have."""
+
+
 class InvariantError(TamisError, AssertionError):
     """``check()`` found a structure that breaks its own rules: a bug in tamis, never the user's fault."""
 

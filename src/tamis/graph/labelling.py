@@ -1,0 +1,249 @@
+"""The arrays of a content graph: its edges and its reachability labels, kept in step.
+
+Guarantees that labels are exact after every change; :meth:`Labelling.check` proves it by plain search. Refuses to know
+names. The kernels are :mod:`tamis.kernels.digraph` and :mod:`tamis.kernels.labels`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from tamis.errors import InvariantError
+from tamis.kernels import digraph, labels
+from tamis.kernels.digraph import Edges
+from tamis.kernels.labels import NUMBERS, POINTS, SHELVES, Labels
+
+Ids = NDArray[np.int32]
+SLACK = 65_536  # numbers and points that may be given up before labelling anew is worth a thought
+_PER_NODE = ("first", "last", "shelf", "trunk", "down", "up")
+_PER_EDGE = ("parent", "child", "next_down", "next_up")
+_START = {"first": -1, "last": -2, "shelf": 0, "trunk": -1, "down": -1, "up": -1}
+_NO_SHELVES = np.empty(0, np.int32)
+
+
+class Labelling:
+    """Edges and labels of categories 0 to ``nodes`` - 1."""
+
+    def __init__(self) -> None:
+        self.nodes = 0
+        self.edges = 0
+        """How many edges there are."""
+        self.alive = np.zeros(0, np.uint8)
+        self._free: list[int] = []  # edges that were removed
+        self._top = 0  # edges handed out so far
+        self._own(Labels, {name: np.empty(0, kind[0]) for name, kind in Labels.FIELDS.items()})
+        self._own(Edges, {name: np.empty(0, kind[0]) for name, kind in Edges.FIELDS.items()})
+        self._reset(0)
+
+    def _own(self, kind: type[Any], arrays: dict[str, NDArray[Any]]) -> None:
+        if kind is Labels:
+            self.bundle = Labels(**arrays)
+        else:
+            self.adjacency = Edges(**arrays)
+
+    def _reset(self, points: int) -> None:
+        """No label at all; room for that many points."""
+        first = np.full(len(self.adjacency.up), -1, np.int32)
+        self.bundle = Labels(
+            first=first,
+            last=first - np.int32(1),
+            shelf=np.zeros(len(first), np.int32),
+            trunk=first.copy(),
+            order=np.empty(max(16, len(first)), np.int32),
+            at=np.zeros(max(16, points // 4), np.int64),
+            count=np.zeros(max(16, points // 4), np.int32),
+            points=np.empty(max(16, points), np.int32),
+            stock=np.array([0, 1, 0], np.int64),  # shelf 0 is the empty one
+        )
+        self._built = 0
+
+    # -- all at once -------------------------------------------------------------------------------------------
+
+    def fill(self, nodes: int, parents: Ids, children: Ids) -> list[int]:
+        """Take a whole graph; a cycle if there is one, and then the graph is of no use. O(edges + points)."""
+        both = np.unique(parents.astype(np.int64) * max(1, nodes) + children, return_index=True)[1]
+        both.sort()  # an edge that is given twice counts once, where it came first
+        parents, children = parents[both], children[both]
+        self.nodes, self.edges, self._top = nodes, len(parents), len(parents)
+        self.alive = np.ones(nodes, np.uint8)
+        ends = np.full((2, nodes), -1, np.int32)
+        links = np.full((2, len(parents)), -1, np.int32)
+        self.adjacency = Edges(ends[0], ends[1], parents, children, links[0], links[1])
+        digraph.link_all(self.adjacency, 0, self.edges)
+        topo = self._topological(np.arange(nodes, dtype=np.int32))
+        if len(topo) < nodes:
+            return self._cycle(topo)
+        self._label(topo)
+        return []
+
+    def _topological(self, nodes: Ids) -> Ids:
+        into = np.full(len(self.adjacency.up), -1, np.int32)
+        return digraph.topological(self.adjacency, nodes, into)  # type: ignore[no-any-return]
+
+    def _cycle(self, sorted_out: Ids) -> list[int]:
+        """A cycle among what could not be sorted: everything there has a parent there."""
+        rest = np.ones(self.nodes, np.bool_)
+        rest[sorted_out] = False
+        node = int(np.flatnonzero(rest)[0])
+        seen: dict[int, int] = {}
+        way: list[int] = []
+        while node not in seen:
+            seen[node] = len(way)
+            way.append(node)
+            node = next(parent for parent in self.parents(node) if rest[parent])
+        return way[seen[node] :][::-1]
+
+    def _label(self, topo: Ids) -> None:
+        """Label everything anew, parents first."""
+        self._reset(2 * len(topo))
+        lb = self.bundle
+        digraph.grow_trunks(self.adjacency, topo, lb.trunk, np.zeros(len(lb.trunk), np.int32))
+        digraph.number(lb, topo, np.zeros(len(lb.first), np.int32))
+        self._hang(topo, np.full(1 << max(4, len(topo).bit_length()), -1, np.int32))
+        self._built = int(self.bundle.stock[POINTS])
+
+    def _hang(self, topo: Ids, known: Ids) -> None:
+        table = np.empty((2, len(self.bundle.order) + 1), np.int32)
+        done = 0
+        while (done := digraph.hang(self.bundle, self.adjacency, topo, done, table, known)) < len(topo):
+            self._room(shelves=1024, points=len(self.bundle.order))
+
+    def _room(self, shelves: int = 0, points: int = 0, numbers: int = 0) -> None:
+        """Room for so many more. O(1) amortised."""
+        lb, stock = self.bundle, self.bundle.stock
+        changes = {}
+        if stock[SHELVES] + shelves > len(lb.at):
+            room = int(stock[SHELVES] + shelves + len(lb.at))
+            changes["at"], changes["count"] = _grown(lb.at, room), _grown(lb.count, room)
+        if stock[POINTS] + points > len(lb.points):
+            changes["points"] = _grown(lb.points, int(stock[POINTS] + points + len(lb.points)))
+        if stock[NUMBERS] + numbers > len(lb.order):
+            changes["order"] = _grown(lb.order, int(stock[NUMBERS] + numbers + len(lb.order)))
+        if changes:
+            self.bundle = lb.replace(**changes)
+
+    # -- questions ---------------------------------------------------------------------------------------------
+
+    def reaches(self, above: int, below: int) -> bool:
+        return bool(labels.reaches(self.bundle, above, below))
+
+    def parents(self, node: int) -> Sequence[int]:
+        eg, found = self.adjacency, []
+        e = eg.up.item(node)
+        while e >= 0:
+            found.append(eg.parent.item(e))
+            e = eg.next_up.item(e)
+        return found
+
+    def children(self, node: int) -> Sequence[int]:
+        eg, found = self.adjacency, []
+        e = eg.down.item(node)
+        while e >= 0:
+            found.append(eg.child.item(e))
+            e = eg.next_down.item(e)
+        return found
+
+    # -- changes -----------------------------------------------------------------------------------------------
+
+    def fit(self, nodes: int) -> None:
+        """There are that many nodes now; each new one is a tree. O(1) amortised."""
+        if nodes <= self.nodes:
+            return
+        have = len(self.bundle.first)
+        if nodes > have:
+            room = nodes + have
+            lb, eg = self.bundle.asdict(), self.adjacency.asdict()
+            for arrays in (lb, eg):
+                arrays.update({n: _grown(arrays[n], room, _START[n]) for n in _PER_NODE if n in arrays})
+            self.bundle, self.adjacency = Labels(**lb), Edges(**eg)
+            self.alive = _grown(self.alive, room, 0)
+        self._room(numbers=nodes - self.nodes)
+        for node in range(self.nodes, nodes):
+            fresh = int(self.bundle.stock[NUMBERS])
+            self.bundle.first[node] = self.bundle.last[node] = fresh
+            self.bundle.order[fresh] = node
+            self.bundle.stock[NUMBERS] = fresh + 1
+            self.alive[node] = 1
+        self.nodes = nodes
+
+    def add_edge(self, a: int, b: int) -> None:
+        """Add an edge that closes no cycle. O(what ``b`` reaches and ``a`` did not)."""
+        if digraph.find_edge(self.adjacency, a, b) >= 0:
+            return
+        if not self._free and self._top == len(self.adjacency.parent):
+            room = 2 * self._top + 16
+            eg = self.adjacency.asdict()
+            self.adjacency = Edges(**{n: _grown(array, room) if n in _PER_EDGE else array for n, array in eg.items()})
+        if self._free:
+            e = self._free.pop()
+        else:
+            e, self._top = self._top, self._top + 1
+        digraph.link(self.adjacency, e, a, b)
+        self.edges += 1
+        if not self.reaches(a, b):
+            self._relabel()
+
+    def remove_edge(self, a: int, b: int) -> bool:
+        """Remove an edge; False when there is none. O(edges below ``b``)."""
+        e = int(digraph.find_edge(self.adjacency, a, b))
+        if e < 0:
+            return False
+        digraph.unlink(self.adjacency, e)
+        self._free.append(e)
+        self.edges -= 1
+        if not any(self.reaches(a, other) for other in self.parents(b)):
+            self._relabel()
+        return True
+
+    def remove_node(self, node: int) -> None:
+        """Remove a node and its edges."""
+        for parent in self.parents(node):
+            self.remove_edge(parent, node)
+        for child in self.children(node):
+            self.remove_edge(node, child)
+        self.alive[node] = 0
+        lb = self.bundle
+        lb.first[node], lb.last[node], lb.shelf[node], lb.trunk[node] = -1, -2, 0, -1
+
+    def _relabel(self) -> None:
+        self._label(self._topological(np.flatnonzero(self.alive).astype(np.int32)))
+
+    # -- the rest ----------------------------------------------------------------------------------------------
+
+    def check(self, nodes: Sequence[int]) -> None:
+        """Raise InvariantError unless the labels agree with plain search. O(nodes × ancestors)."""
+        marks, found = np.zeros(self.nodes, np.uint8), np.empty(self.nodes, np.int32)
+        wanted = np.empty(self.nodes, np.int32)
+        for node in nodes:
+            size = digraph.above(self.adjacency, node, marks, wanted, 0)
+            marks[wanted[:size]] = 0
+            have = labels.ancestors(self.bundle, node, marks, found, 0)
+            marks[found[:have]] = 0
+            if set(wanted[:size].tolist()) != set(found[:have].tolist()):
+                raise InvariantError(f"the labels of category {node} and the edges above it disagree")
+
+    def arrays(self) -> dict[str, NDArray[Any]]:
+        return {
+            **self.bundle.asdict(),
+            **self.adjacency.asdict(),
+            "alive": self.alive,
+            "free": np.array(self._free, np.int32),
+            "counters": np.array([self.nodes, self.edges, self._top, self._built], np.int64),
+        }
+
+    def adopt(self, arrays: dict[str, NDArray[Any]]) -> None:
+        self.bundle = Labels(**{name: arrays[name] for name in Labels.FIELDS})
+        self.adjacency = Edges(**{name: arrays[name] for name in Edges.FIELDS})
+        self.alive, self._free = arrays["alive"], arrays["free"].tolist()
+        self.nodes, self.edges, self._top, self._built = arrays["counters"].tolist()
+
+
+def _grown(array: NDArray[Any], room: int, start: int = 0) -> NDArray[Any]:
+    """The array with room for more, filled with ``start``."""
+    grown = np.full(room, start, array.dtype)
+    grown[: len(array)] = array
+    return grown
