@@ -59,9 +59,7 @@ class ReferenceFilter:
     (['w-A'], {'stock': 5.0})
     """
 
-    def __init__(
-        self, *, schema: Mapping[str, str | Kind] | None = None, graphs: Any = None, history: int = 0
-    ) -> None:
+    def __init__(self, *, schema: Mapping[str, str | Kind] | None = None, graphs: Any = None, history: int = 0) -> None:
         self._graphs: Graphs = read_graphs(graphs)
         self._schema = Schema(schema, self._graphs)
         self._room = history_room(history)

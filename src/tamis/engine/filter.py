@@ -24,9 +24,11 @@ from tamis.kernels import bundles as b
 from tamis.kernels import process as kernel
 from tamis.kernels.program import DEPTH
 from tamis.model import tree as t
+from tamis.model.categories import read_graphs
 from tamis.model.events import EventLog
 from tamis.model.explanation import Explanation, explain
 from tamis.model.matches import Id, Matches
+from tamis.model.past import Past, history_room, recall_bounds
 from tamis.model.profile import checked_id, read_profile
 from tamis.model.schema import Schema, context_name
 from tamis.model.tables import to_list, to_table
@@ -34,8 +36,10 @@ from tamis.model.template import Template
 from tamis.model.values import Kind, Value, normalise, shown
 
 from . import bundle, notice, warm
+from .categories import Categories
 from .compile import Compiler
 from .contexts import ContextStore
+from .history import History
 from .profiles import ProfileStore
 from .replay import Replay
 from .subscriptions import Subscriptions
@@ -71,7 +75,9 @@ class Filter:
     the postfilter. ``index`` is the structure (``auto`` chooses), ``indexed`` how many attributes it covers, the most
     selective first, or which (``blocks`` always covers all), ``policy`` when ``agile`` makes it more exact again:
     ``cost``, ``always``, ``fixed(FP)`` or ``auto(C)``. ``threads`` is the number of cores a log is spread over,
-    ``schema`` declares kinds of names, such as ``{"price": "number", "ctx.portfolio": "list of text"}``.
+    ``schema`` declares kinds of names, such as ``{"price": "number", "ctx.portfolio": "list of text"}``. ``graphs`` are
+    content graphs for ``within`` and ``covers``, each named as the attribute whose categories it holds. ``history`` is
+    how many messages are kept for :meth:`recall`.
     """
 
     def __init__(
@@ -84,6 +90,8 @@ class Filter:
         schema: Mapping[str, str | Kind] | None = None,
         indexed: int | Sequence[str] = 2,
         scope: Mapping[str, tuple[float, float]] | None = None,
+        graphs: Iterable[Any] | None = None,
+        history: int = 0,
     ) -> None:
         _known("strategy", strategy, STRATEGIES)
         _known("index", index, INDEXES)
@@ -99,9 +107,12 @@ class Filter:
         self.strategy, self.index, self.policy, self.threads = strategy, index, str(self._policy), threads
         self.indexed = _read_indexed(indexed)
         self.scope = _read_scope(scope, strategy)
-        self._schema = Schema(schema)
+        known = read_graphs(graphs)
+        self._schema = Schema(schema, known)
         self._values = ValueStore()
         self._compiler = Compiler(self._schema, self._values)
+        self._categories = self._compiler.categories = self._new_categories()
+        self._history = History(history_room(history))
         self._contexts = ContextStore()
         self._profiles = ProfileStore()
         self._indexes: list[Index] = [self._new_index() for _ in range(threads)]
@@ -116,6 +127,10 @@ class Filter:
         self._stack = [np.zeros((2, DEPTH)) for _ in range(threads)]
         self._worlds: list[Any] = [None] * threads
         self._pool: ThreadPoolExecutor | None = None
+
+    def _new_categories(self) -> Categories:
+        columns = self._compiler.attributes
+        return Categories(self._schema.graphs, self._schema, self._values, columns, self.threads)
 
     def _new_index(self) -> Index:
         if self.index == "blocks":
@@ -192,6 +207,8 @@ class Filter:
 
     def _flush(self) -> None:
         """Bring subscriptions that wait into the store and into the indexes; build worn indexes anew."""
+        if self._categories.changed():
+            self._rebuild()
         for shard, index in enumerate(self._indexes):
             if index.worn():
                 index.build(self._live(shard), self._world(shard), len(self._compiler.attributes))
@@ -205,6 +222,13 @@ class Filter:
         clauses = [add() for add in added]
         if clauses:
             self._index_clauses(np.concatenate(clauses))
+
+    def _rebuild(self) -> None:
+        """A graph has changed: gates that ask it may open or close."""
+        for shard, index in enumerate(self._indexes):
+            world = self._world(shard)
+            if self._compiler.gated:
+                index.build(self._live(shard), world, len(self._compiler.attributes))
 
     def _index_clauses(self, clauses: NDArray[np.int32]) -> None:
         self._fit()
@@ -256,7 +280,8 @@ class Filter:
         if reason is not None:
             raise EventError(reason)
         for attribute, value in values.items():
-            self._store(code, self._compiler.context_attributes[attribute], *self._values.encode(value))
+            encoded = self._values.encode_as(self._schema.kind(context_name(attribute)), value)
+            self._store(code, self._compiler.context_attributes[attribute], *encoded)
         self._counts["updates"] += len(values)
 
     def _store(self, c: int, a: int, double: float, residual: int) -> None:
@@ -409,7 +434,20 @@ class Filter:
         finally:
             self._restore_schema(before)
         state = self._context_values(context) if context >= 0 else {}
-        return explain(condition, values, state, id=id, context_name=name)
+        return explain(condition, values, state, id=id, context_name=name, graphs=self._schema.graphs)
+
+    def recall(self, id: Id, *, since: int = 0, limit: int | None = None) -> list[Past]:
+        """The messages of the history that a profile matches as its context stands now, oldest first.
+
+        ``since`` is the number of the first message to look at (messages are numbered as ``stats["messages"]`` counts
+        them), ``limit`` asks for the newest ones only. Changes no context. Needs ``Filter(history=N)``.
+        """
+        since, limit = recall_bounds(since, limit, self._history.room)
+        self._flush()
+        code = self._profile_code(id)
+        if code < 0:
+            raise EventError(f"recall: there is no profile {shown(id)}")
+        return self._history.recall(self, code, since, limit)
 
     def _accept(self, message: Mapping[str, Any]) -> dict[str, Value]:
         """The values of the attributes that matter, or :class:`EventError`; fixes kinds still open."""
@@ -429,7 +467,7 @@ class Filter:
 
     def _restore_schema(self, saved: dict[str, Any]) -> None:
         if self._schema.to_dict() != saved:
-            self._schema.__dict__.update(Schema.from_dict(saved).__dict__)
+            self._schema.__dict__.update(Schema.from_dict(saved, self._schema.graphs).__dict__)
 
     # -- the whole ---------------------------------------------------------------------------------------------
 
@@ -497,6 +535,7 @@ class Filter:
             self._compiler.bundle(),
             self._profiles.clause_bundle(),
             self._values.bundle(),
+            self._categories.addresses(shard),
             self._stack[shard],
         )
         world: b.World = self._worlds[shard]

@@ -21,7 +21,7 @@ from tamis.kernels.bundles import ABSENT
 from tamis.kernels.bundles import Values as Bundle
 from tamis.kernels.program import add_verdict, forget_verdict
 from tamis.model.language import compile_regex
-from tamis.model.values import BOOLEAN, TEXT, TIME, Kind, Value, from_microseconds, to_microseconds
+from tamis.model.values import BOOLEAN, CATEGORIES, TEXT, TIME, Kind, Value, from_microseconds, to_microseconds
 
 from .strings import StringTable
 
@@ -68,6 +68,12 @@ class ValueStore:
             return float(self.add_list(value)), 0
         return ABSENT, 0
 
+    def encode_as(self, kind: Kind | None, value: Value | None) -> tuple[float, int]:
+        """A normalised value of a name of this kind: where texts and lists mix, lists have negative codes."""
+        if kind is CATEGORIES and isinstance(value, tuple):
+            return -1.0 - self.add_list(value), 0
+        return self.encode(value)
+
     def decode(self, double: float, residual: int, kind: Kind) -> Value:
         """What ``encode`` encoded; numbers that are whole come back as int."""
         if kind is TEXT:
@@ -78,6 +84,8 @@ class ValueStore:
             return double != 0
         if kind is TIME:
             return from_microseconds(int(double) + residual)
+        if kind is CATEGORIES:
+            return self.decode(double, 0, TEXT) if double >= 0 else self._get_list(-1 - int(double), TEXT)
         if kind.name == "list":
             return self._get_list(int(double), kind.element)
         if residual or (double.is_integer() and abs(double) <= WIDE):
@@ -96,6 +104,18 @@ class ValueStore:
         self._lists += 1
         self._list_start[self._lists] = top + len(encoded)
         return self._lists - 1
+
+    def add_lists(self, lengths: NDArray[np.int64], elements: NDArray[np.float64]) -> NDArray[np.int64]:
+        """Many new lists, one behind the other, of encoded elements without residuals; their codes."""
+        first, top = self._lists, int(self._list_start[self._lists])
+        self._list_value = with_room(self._list_value, top + len(elements))
+        self._list_residual = with_room(self._list_residual, top + len(elements))
+        self._list_start = with_room(self._list_start, first + len(lengths) + 1)
+        self._list_value[top : top + len(elements)] = elements
+        self._list_residual[top : top + len(elements)] = 0
+        self._lists += len(lengths)
+        self._list_start[first + 1 : self._lists + 1] = top + np.cumsum(lengths)
+        return np.arange(first, self._lists)
 
     def _get_list(self, code: int, element: Kind | None) -> tuple[Any, ...]:
         first, last = self._list_start[code], self._list_start[code + 1]

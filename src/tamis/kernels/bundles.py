@@ -127,6 +127,7 @@ class World(Record):
         "templates": Templates,
         "clauses": Clauses,
         "values": Values,
+        "graphs": (np.int64, 1),  # [graph]: address of its Taxonomy; see :mod:`tamis.kernels.taxonomy`
         "stack": (np.float64, 2),  # [2, depth]
     }
 

@@ -37,9 +37,11 @@ from .bundles import (
 from .cells import depends, narrow, release
 from .jit import BARE, bare, inlined, kernel
 from .policy import SAMPLE
+from .postfilter import holds
 from .program import run
 from .root import draw, draw_all
 from .simd import prefetch
+from .taxonomy import mark
 
 MESSAGE, UPDATE = 0, 1
 TILE = 256  # updates that are told to the index together
@@ -336,6 +338,8 @@ def replay(ix, shard, shards, runs, updates, skip, tracks, conditions, track_con
             if skip[m]:
                 ends[m] = n_out
                 continue
+            if world.graphs.shape[0]:
+                mark(world.graphs, world.messages, world.values, m)
             n, n_special, n_owed = _probe(ix, m, world, hits, special, doubts, edges, owed, scratch)
             n_effects = np.int64(0)
             for j in range(n_special):
@@ -389,6 +393,23 @@ def replay(ix, shard, shards, runs, updates, skip, tracks, conditions, track_con
             for j in range(n_owed):
                 _deescalate(ix, owed[j], world)
     return out[:n_out], ends, failures[:n_failures]
+
+
+@bare
+def recall(clauses, skip, out, world):
+    """Write the message rows that one of the clauses matches to ``out``; returns how many."""
+    n = 0
+    for m in range(skip.shape[0]):
+        if skip[m]:
+            continue
+        if world.graphs.shape[0]:
+            mark(world.graphs, world.messages, world.values, m)
+        for i in range(clauses.shape[0]):
+            if holds(clauses[i], m, world):
+                out[n] = m
+                n += 1
+                break
+    return n
 
 
 @kernel

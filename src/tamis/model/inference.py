@@ -7,6 +7,7 @@ a variable of a union-find; it carries the set of kinds it may still become, as 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from difflib import get_close_matches
 from typing import Final
 
 from tamis.errors import EventError, ProfileError, UsageError
@@ -271,7 +272,8 @@ class Attempt:
             self.element(self.name(context_name(effect.target)))
             return
         if find(self.name(context_name(effect.target))).either and not isinstance(effect.value, t.Arithmetic):
-            if find(self.expression(effect.value)).mask == _T:  # one category is a set of one
+            value = find(self.expression(effect.value))
+            if value.mask == _T:  # one category is a set of one
                 return
         self._together(effect.value, (target, effect.value), _ANY, "'='")
 
@@ -302,7 +304,10 @@ class Attempt:
             names = [_describe(side) for side in t.children(node) if isinstance(side, t.Attribute | t.Context)]
             known = f"the graphs are {', '.join(self._graphs)}" if self._graphs else "there is none: graphs=[...]"
             text = f"{word} needs a content graph named as {' or '.join(names)}; {known}"
-            error = ProfileError("unknown-graph", text, expected=tuple(self._graphs), profile=self._profile)
+            named = [side.name for side in t.children(node) if isinstance(side, t.Attribute | t.Context)]
+            near = [found for name in named for found in get_close_matches(name, self._graphs, 1)]
+            suggestion = near[0] if near else None
+            error = ProfileError("unknown-graph", text, suggestion=suggestion, profile=self._profile)
             raise self._located(error, node)
         for side in (node.value, node.category):
             parts = side.items if isinstance(side, t.Items) else (side,)
@@ -319,7 +324,10 @@ class Attempt:
                 elif isinstance(part, t.Literal):
                     reason = unknown_category(self._graphs[name], str(part.value))
                     if reason is not None:
-                        raise self._located(ProfileError("unknown-category", reason, profile=self._profile), part)
+                        text, _, near = reason.partition("; did you mean ")
+                        error = ProfileError("unknown-category", text, profile=self._profile)
+                        error.suggestion = near.rstrip("?").strip("'\"") or None
+                        raise self._located(error, part)
 
     def bind(self, name: str, graph: str) -> None:
         """Values of a name are categories of a graph from now on."""

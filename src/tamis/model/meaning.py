@@ -119,9 +119,7 @@ def _text(node: t.Like | t.Matches | t.StartsWith, text: Computed, pattern: Comp
     return found != negated
 
 
-def _categories(
-    node: t.Within | t.Covers, value: Computed, category: Computed, negated: bool, graphs: Graphs
-) -> bool:
+def _categories(node: t.Within | t.Covers, value: Computed, category: Computed, negated: bool, graphs: Graphs) -> bool:
     """Any of one side with any of the other: a path exists. A text is a set of one."""
     name = graph_name(node, graphs)
     if value is None or category is None or name is None:

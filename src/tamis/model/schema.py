@@ -421,7 +421,6 @@ class Schema:
             return self._expression(node.operand, parameters) is not None
         return False
 
-
     def _fits_categories(self, node: t.Within | t.Covers, parameters: Mapping[str, Kind] | None) -> bool:
         graph = graph_name(node, self.graphs)
         if graph is None:
