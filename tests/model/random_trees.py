@@ -36,8 +36,8 @@ from tamis.model.tree import (
 texts = st.text(st.characters(exclude_categories=["Cs"]), max_size=8) | st.sampled_from(
     ["it's", 'say "hi"', "'\"", "a\\b", "\n\t\r", "\x00", "--", "# no", "{x}", "'", "''", "\u2028", "😀"]
 )
-ODD = "x y order.quantity date timestamp number abs has distance r R is Preis_€ größe and NOT in ctx ctx.x CTX.y null within"
-words = st.sampled_from([*ODD.split(), "true", "odd name", "`", "a``b", "1x", "x.", "ℵ", "²", "e5"])
+ODD = "x y order.quantity date timestamp number abs has distance r R is Preis_€ größe and NOT in ctx ctx.x CTX.y null"
+words = st.sampled_from([*ODD.split(), "true", "within", "odd name", "`", "a``b", "1x", "x.", "ℵ", "²", "e5"])
 names = words | st.text(string.ascii_letters + "._`µ ", min_size=1, max_size=6)
 times = st.datetimes(min_value=datetime(1, 1, 1), timezones=st.just(UTC)).map(lambda when: when.replace(fold=0))
 numbers = st.integers(-(2**63), 2**63 - 1) | st.floats() | st.integers(-3, 3)

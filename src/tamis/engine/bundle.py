@@ -49,6 +49,7 @@ def save(f: Filter, path: Path) -> None:
     }
     for shard, index in enumerate(f._indexes):
         rooms[f"index{shard}"] = index.arrays()
+        rooms[f"catalogue{shard}"] = f._catalogues[shard].arrays()
     for number, graph in enumerate(f._schema.graphs.values()):
         rooms[f"graph{number}"] = graph.arrays()  # type: ignore[attr-defined]
     for room, arrays in rooms.items():
@@ -89,6 +90,7 @@ def load(cls: type[Filter], path: Path) -> Filter:
         f._subscriptions.adopt(_shape(saved), shared)
     for shard, index in enumerate(f._indexes):
         index.adopt(_room(path, f"index{shard}"))
+        f._catalogues[shard].adopt(_room(path, f"catalogue{shard}"))
     f._tracks = [_track(saved) for saved in state["tracks"]]
     f._counts.update(state["counts"])
     f._history.start(f._counts["messages"])

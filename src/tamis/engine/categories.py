@@ -23,7 +23,6 @@ from tamis.model.values import CATEGORIES, TEXT, Kind
 
 from .values import ValueStore
 
-OWN_ROOM = 1024  # categories of one message that an index looks at one by one
 _NONE = np.zeros(0, np.int64)
 
 
@@ -63,6 +62,10 @@ class Categories:
         """Whether a graph has changed since kernels last saw it."""
         return any(graph.version != version for graph, version in zip(self._list, self._versions, strict=True))
 
+    def sizes(self) -> list[int]:
+        """The number behind the last category of each graph."""
+        return [graph.size for graph in self._list]
+
     def forget(self, texts: int) -> None:
         """Texts from this code on were taken back."""
         self._known = min(self._known, texts)
@@ -82,9 +85,9 @@ class Categories:
             self._marks[shard] = [_marks(graph.size) for graph in self._list]
         records = self._records[shard]
         for g, graph in enumerate(self._list):
-            up, above, own, count = self._marks[shard][g]
+            *marks, count = self._marks[shard][g]
             records[g] = Taxonomy.current(
-                records[g], graph.bundle(), graph.adjacency(), self._category[g], up, above, own, count
+                records[g], graph.bundle(), graph.adjacency(), self._category[g], *marks, count
             )
             count[kernel.COLUMN] = self._columns.column.get(graph.name, -1)
             count[kernel.MODE] = mode_of(self._schema.kind(message_name(graph.name)))
@@ -114,5 +117,6 @@ class Categories:
 
 def _marks(size: int) -> tuple[NDArray[Any], ...]:
     """Marks for a graph whose categories are below ``size``, none of them set."""
-    up, above = np.zeros(max(1, size), np.uint8), np.zeros(max(1, size), np.int32)
-    return up, above, np.zeros(OWN_ROOM, np.int32), np.zeros(8, np.int64)
+    room = max(1, size)
+    sets = [(np.zeros(room, np.uint8), np.zeros(room, np.int32)) for _ in range(2)]
+    return (*sets[0], *sets[1], np.zeros(8, np.int64))

@@ -17,7 +17,8 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from tamis.errors import EventError, InvariantError, ProfileError, UsageError
-from tamis.index import FAMILY, BlocksIndex, Index, NoIndex
+from tamis.index import FAMILY, BlocksIndex, CatalogueIndex, Index, NoIndex
+from tamis.index.catalogue import wanted
 from tamis.index.policy import read_policy
 from tamis.index.slots import MAX_SLOTS
 from tamis.kernels import bundles as b
@@ -116,6 +117,7 @@ class Filter:
         self._contexts = ContextStore()
         self._profiles = ProfileStore()
         self._indexes: list[Index] = [self._new_index() for _ in range(threads)]
+        self._catalogues = [CatalogueIndex(strategy != "agile") for _ in range(threads)]
         self._subscriptions = Subscriptions(self._schema, self._compiler, self._contexts, self._profiles)
         self._tracks: list[Track] = []
         # Set when this filter is one of several: which contexts are its own for tracks to change.
@@ -229,9 +231,14 @@ class Filter:
             world = self._world(shard)
             if self._compiler.gated:
                 index.build(self._live(shard), world, len(self._compiler.attributes))
+            filed = self._live(shard, filed=True)
+            if len(filed):
+                self._catalogues[shard].build(filed, world, self._categories.sizes())
 
     def _index_clauses(self, clauses: NDArray[np.int32]) -> None:
         self._fit()
+        if self._categories and self.strategy != "noindex":
+            clauses = self._file(clauses)
         kernel.link(clauses, self._contexts.bundle, self._profiles.clause_bundle())
         self._prepare_patterns()
         attributes = len(self._compiler.attributes)
@@ -243,13 +250,31 @@ class Filter:
                     warm.begin()
                     index.build(self._live(shard), world, attributes)
 
+    def _file(self, clauses: NDArray[np.int32]) -> NDArray[np.int32]:
+        """Enter the clauses that ask for categories into the catalogues; returns the others."""
+        mine = wanted(clauses, self._world(0), self._categories.sizes())
+        filed = clauses[mine]
+        self._profiles.meta[filed, b.FLAGS] |= b.FILED
+        for shard, catalogue in enumerate(self._catalogues):
+            some = filed[self._shard_of(filed) == shard] if self.threads > 1 else filed
+            world = self._world(shard)
+            if len(some) and not catalogue.insert(some, world):
+                with notice.compiling():
+                    catalogue.build(self._live(shard, filed=True), world, self._categories.sizes())
+        return clauses[~mine]
+
     def _shard_of(self, clauses: NDArray[np.int32]) -> NDArray[np.int64]:
         """A clause lives with its context; one without context by its profile."""
         meta = self._profiles.meta[clauses]
         return np.where(meta[:, b.CONTEXT] >= 0, meta[:, b.CONTEXT], meta[:, b.PROFILE]) % self.threads
 
-    def _live(self, shard: int) -> NDArray[np.int32]:
+    def _live(self, shard: int, filed: bool = False) -> NDArray[np.int32]:
+        """The live clauses of a shard that are in its index, or those that are in its catalogue."""
         clauses = self._profiles.live_clauses()
+        if self._categories:
+            clauses = clauses[((self._profiles.meta[clauses, b.FLAGS] & b.FILED) != 0) == filed]
+        elif filed:
+            return clauses[:0]
         return clauses[self._shard_of(clauses) == shard] if self.threads > 1 else clauses
 
     def _retire(self, codes: list[int]) -> None:
@@ -257,6 +282,10 @@ class Filter:
             clauses = np.array(self._profiles.clauses_of(code), np.int32)
             if len(clauses):
                 shard = int(self._shard_of(clauses[:1])[0]) if self.threads > 1 else 0
+                filed = (self._profiles.meta[clauses, b.FLAGS] & b.FILED) != 0
+                if filed.any():
+                    self._catalogues[shard].remove(clauses[filed], self._world(shard))
+                    clauses = clauses[~filed]
                 self._indexes[shard].remove(clauses, self._world(shard))
                 for k in clauses.tolist():
                     kernel.unlink(k, self._contexts.bundle, self._profiles.clause_bundle())
@@ -295,12 +324,15 @@ class Filter:
         watched = arrays.watch[c, a >> 3, b.WATCHED] >> (a & 7) & 1
         shard = c % self.threads
         strips = self._indexes[shard].bundle.strips
-        if (watched and not float(arrays.safe[c, a, 0]) <= double <= float(arrays.safe[c, a, 1])) or (
-            a < len(strips) and strips[a] >= 0
+        if (
+            (watched and not float(arrays.safe[c, a, 0]) <= double <= float(arrays.safe[c, a, 1]))
+            or (a < len(strips) and strips[a] >= 0)
+            or self._catalogues[shard].watches(a)
         ):
             self._flush()
             self._prepare_patterns(c, a, double)
-            kernel.set_one(self._indexes[shard].bundle, c, a, double, residual, self._world(shard))
+            bundles = self._indexes[shard].bundle, self._catalogues[shard].bundle
+            kernel.set_one(*bundles, c, a, double, residual, self._world(shard))
             return
         arrays.value[c, a] = double
         if len(arrays.residual):
@@ -486,6 +518,9 @@ class Filter:
             for name, value in index.stats().items():
                 if name not in ("messages", "updates"):
                     found[name] = found.get(name, 0) + value
+        for catalogue in self._catalogues if self._categories else ():
+            for name, value in catalogue.stats().items():
+                found[name] = found.get(name, 0) + value
         return found
 
     def deescalate(self) -> None:
@@ -493,6 +528,7 @@ class Filter:
         self._flush()
         for shard, index in enumerate(self._indexes):
             index.deescalate(self._world(shard))
+            self._catalogues[shard].deescalate(self._world(shard))
 
     def check(self) -> None:
         """Verify every invariant of every structure; raises :class:`tamis.InvariantError`. O(profiles)."""
@@ -505,10 +541,11 @@ class Filter:
         if len(live) and np.any(self._profiles.row[meta[:, b.PROFILE], b.FIRST_CLAUSE] < 0):
             raise InvariantError("profiles: a live clause belongs to no profile")
         linked = kernel.count_linked(self._contexts.bundle, self._profiles.clause_bundle())
-        if linked != np.count_nonzero(meta[:, b.CONTEXT] >= 0):
+        if linked != np.count_nonzero((meta[:, b.CONTEXT] >= 0) & ((meta[:, b.FLAGS] & b.FILED) == 0)):
             raise InvariantError("contexts: the lists of clauses and the clauses disagree")
         for shard, index in enumerate(self._indexes):
             index.check(self._live(shard), self._world(shard))
+            self._catalogues[shard].check(self._live(shard, filed=True), self._world(shard))
 
     def save(self, path: str | Path) -> None:
         """Write the filter to a folder of arrays that :meth:`load` opens memory-mapped."""
@@ -526,6 +563,8 @@ class Filter:
         self._contexts.fit(len(self._compiler.context_attributes), self._compiler.has_wide)
         for index in self._indexes:
             index.fit(len(self._contexts), self._contexts.bundle.value.shape[1])
+        for catalogue in self._catalogues if self._categories else ():
+            catalogue.fit(len(self._contexts.bundle.value), self._contexts.bundle.value.shape[1])
 
     def _world(self, shard: int, messages: b.Messages | None = None) -> b.World:
         self._worlds[shard] = b.World.current(

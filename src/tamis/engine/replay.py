@@ -463,6 +463,7 @@ class Replay:
         def shard(number: int) -> tuple[Any, Any, Any]:
             found: tuple[Any, Any, Any] = kernel.replay(
                 f._indexes[number].bundle,
+                f._catalogues[number].bundle,
                 number,
                 f.threads,
                 segment.runs,

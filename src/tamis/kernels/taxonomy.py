@@ -14,15 +14,15 @@ from typing import ClassVar
 import numpy as np
 
 from .digraph import Edges
-from .jit import bare, inlined
+from .jit import bare
 from .labels import Labels, ancestors, reaches
 from .records import Record, at_address
 
 # How a value holds categories: a text, a list, or either (a list has the code -1 - code).
 TEXT, LIST, EITHER = range(3)
-# Entries of Taxonomy.count: the message attribute, how its value holds categories, marked categories, value present,
-# and how many of the marked categories are the message's own.
-COLUMN, MODE, MARKED, PRESENT, OWN = range(5)
+# Entries of Taxonomy.count: the message attribute, how its value holds categories, marked categories, value present;
+# categories found below those of the message so far, and how many of them were looked below already.
+COLUMN, MODE, MARKED, PRESENT, DOWN, HEAD = range(6)
 
 
 class Taxonomy(Record):
@@ -34,7 +34,8 @@ class Taxonomy(Record):
         "category": (np.int32, 1),  # [text]: its category, -1 for none
         "up": (np.uint8, 1),  # [category]: 1 for those of the message and all above
         "above": (np.int32, 1),  # the marked categories
-        "own": (np.int32, 1),  # the message's own categories, as far as there is room
+        "down": (np.uint8, 1),  # [category]: 1 for those of the message and those found below
+        "below": (np.int32, 1),  # these categories
         "count": (np.int64, 1),
     }
 
@@ -42,7 +43,7 @@ class Taxonomy(Record):
 taxonomy_at = at_address(Taxonomy)
 
 
-@inlined
+@bare
 def span(v, mode, values):
     """The elements of a value: (first, last, text); a single text is the element itself, and then the span is 0..1."""
     if mode == TEXT or (mode == EITHER and v >= 0.0):
@@ -51,7 +52,7 @@ def span(v, mode, values):
     return values.list_start[k], values.list_start[k + 1], np.int64(-1)
 
 
-@inlined
+@bare
 def element(tx, i, text, values):
     """The category of element ``i`` of a span; -1 where there is none."""
     if text < 0:
@@ -69,11 +70,12 @@ def mark(graphs, messages, values, m):
     """Mark the categories of message ``m``, and all above them, in every graph."""
     for g in range(graphs.shape[0]):
         tx = taxonomy_at(graphs[g])
-        count, up, above = tx.count, tx.up, tx.above
+        count, up, above, down, below = tx.count, tx.up, tx.above, tx.down, tx.below
         for i in range(count[MARKED]):
             up[above[i]] = 0
-        size = np.int64(0)
-        n_own = np.int64(0)
+        for i in range(count[DOWN]):
+            down[below[i]] = 0
+        size = n_own = np.int64(0)
         count[PRESENT] = 0
         a = count[COLUMN]
         if a >= 0 and a < messages.value.shape[1]:
@@ -83,13 +85,28 @@ def mark(graphs, messages, values, m):
                 first, last, text = span(v, count[MODE], values)
                 for i in range(first, last):
                     node = element(tx, i, text, values)
-                    if node >= 0:
-                        if n_own < tx.own.shape[0]:
-                            tx.own[n_own] = node
+                    if node >= 0 and down[node] == 0:
+                        down[node], below[n_own] = 1, node
                         n_own += 1
                         size = ancestors(tx.labels, node, up, above, size)
-        count[MARKED] = size
-        count[OWN] = n_own
+        count[MARKED], count[DOWN], count[HEAD] = size, n_own, 0
+
+
+@bare
+def expand(tx):
+    """Look one step further below the categories of the message; False when there is nothing left."""
+    count, edges, down, below = tx.count, tx.edges, tx.down, tx.below
+    if count[HEAD] == count[DOWN]:
+        return False
+    e = np.int64(edges.down[below[count[HEAD]]])
+    count[HEAD] += 1
+    while e >= 0:
+        child = np.int64(edges.child[e])
+        if down[child] == 0:
+            down[child], below[count[DOWN]] = 1, child
+            count[DOWN] += 1
+        e = np.int64(edges.next_down[e])
+    return True
 
 
 @bare
