@@ -22,7 +22,6 @@ from .growth import with_room, zeros
 from .protocol import BROKEN, Ids
 
 MOST = 16  # categories that a side holds at most
-MAX_GROUPS = 64
 _FEW = 64  # different values of an equality from which on it may tell clauses apart better than categories
 
 

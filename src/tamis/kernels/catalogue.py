@@ -76,6 +76,7 @@ LARGEST = 32  # it stays below categories whose tree has more than this part of 
 DUE = 16  # candidates in vain after which a side is made exact again
 MOVE = 20.0  # what moving a side costs, in candidates
 NAP = 60.0  # and waking one, or putting it to sleep
+ASIDE = 16  # every so many messages lanes are compared; a search then goes on for so many times the best one
 
 
 class Catalogue(Record):
@@ -444,7 +445,7 @@ def wake(cx, lane, world):
 
 @bare
 def _account(cx, g, best, cost, other, world):
-    """What the lanes of a group cost and save by this message; lanes fall asleep or wake."""
+    """What the lanes of a group cost and save by the last ASIDE messages, as by this one; lanes fall asleep or wake."""
     size = np.float64(cx.group[g, 0])
     awake = 0
     for i in range(cx.group[g, 1]):
@@ -454,16 +455,16 @@ def _account(cx, g, best, cost, other, world):
         work = cx.work[lane]
         if cx.lane[lane, AWAKE]:
             if i == best:
-                work[BALANCE] -= other - cost
+                work[BALANCE] -= ASIDE * (other - cost)
                 work[USUAL] += 0.05 * (cost - work[USUAL])
             work[BALANCE] = max(work[BALANCE], 0.0)
             if awake > 1 and work[BALANCE] > NAP * size:
                 sleep(cx, lane)
                 awake -= 1
             continue
-        work[BALANCE] += cost - work[USUAL]
+        work[BALANCE] += ASIDE * (cost - work[USUAL])
         work[LOOKED] += 1.0
-        if work[LOOKED] >= 64.0:
+        if work[LOOKED] >= 4.0:
             work[LOOKED] = 0.0
             for a in range(cx.missed.shape[0]):
                 work[BALANCE] -= MOVE * cx.missed[a]
@@ -579,6 +580,7 @@ def probe(cx, m, world, hits, special, n, n_special):
     cx.count[SERIAL] += 1
     owed = cx.scratch[2]
     owed[0] = 0
+    aside = cx.count[EAGER] == 0 and cx.count[PROBES] % ASIDE == 0
     for g in range(cx.count[N_GROUPS]):
         if cx.group[g, 0] == 0:
             continue
@@ -594,7 +596,8 @@ def probe(cx, m, world, hits, special, n, n_special):
                 possible = possible and tx.count[PRESENT] != 0
                 if not possible or cx.lane[lane, WAY] != way or cx.lane[lane, AWAKE] == 0:
                     continue
-                found = _cost_below(cx, lane, tx) if way == BELOW else _cost_above(cx, lane, tx, cost)
+                limit = cost * ASIDE if aside and cost < 1 << 50 else cost
+                found = _cost_below(cx, lane, tx) if way == BELOW else _cost_above(cx, lane, tx, limit)
                 if found < cost:
                     other = min(other, cost)
                     cost, best = found, np.int64(i)
@@ -623,7 +626,7 @@ def probe(cx, m, world, hits, special, n, n_special):
                     if cx.list[at, HEAD_EXACT + wide] >= 0:
                         p = np.int64(cx.list[at, HEAD_EXACT + wide])
                         n, n_special = _visit(cx, p, best, m, world, hits, special, n, n_special, owed)
-        if cx.count[EAGER] == 0:
+        if aside:
             _account(cx, g, best, np.float64(cost), np.float64(other), world)
     for i in range(owed[0]):
         e, side = owed[1 + i] // cx.node.shape[1], owed[1 + i] % cx.node.shape[1]
