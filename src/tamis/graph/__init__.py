@@ -15,5 +15,6 @@ from __future__ import annotations
 from tamis.errors import GraphError
 
 from .content import ContentGraph
+from .matcher import Matched, Matcher
 
-__all__ = ["ContentGraph", "GraphError"]
+__all__ = ["ContentGraph", "GraphError", "Matched", "Matcher"]

@@ -210,6 +210,10 @@ class ContentGraph:
         """The edges as flat arrays for kernels; the same holds as for :meth:`bundle`."""
         return self._labels.adjacency
 
+    def alive(self) -> NDArray[np.uint8]:
+        """[id]: 1 where there is a category."""
+        return self._labels.alive
+
     # -- changes -----------------------------------------------------------------------------------------------
 
     def add_node(self, category: str, parents: Iterable[str | int] = ()) -> int:

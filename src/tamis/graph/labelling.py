@@ -15,14 +15,14 @@ from numpy.typing import NDArray
 from tamis.errors import InvariantError
 from tamis.kernels import digraph, labels
 from tamis.kernels.digraph import Edges
-from tamis.kernels.labels import NUMBERS, POINTS, SHELVES, Labels
+from tamis.kernels.labels import DEEP, EMPTY, NUMBERS, UNITS, Labels
 
 Ids = NDArray[np.int32]
-SLACK = 65_536  # numbers and points that may be given up before labelling anew is worth a thought
-_PER_NODE = ("first", "last", "shelf", "trunk", "down", "up")
+SLACK = 65_536  # numbers and units that may be given up before labelling anew is worth a thought
+_PER_NODE = ("first", "last", "shelf", "level", "trunk", "down", "up")
 _PER_EDGE = ("parent", "child", "next_down", "next_up")
-_START = {"first": -1, "last": -2, "shelf": 0, "trunk": -1, "down": -1, "up": -1}
-_NO_SHELVES = np.empty(0, np.int32)
+_START = {"first": -1, "last": -2, "shelf": 0, "level": 0, "trunk": -1, "down": -1, "up": -1}
+_NONE = np.empty(0, np.int32)
 
 
 class Labelling:
@@ -45,19 +45,18 @@ class Labelling:
         else:
             self.adjacency = Edges(**arrays)
 
-    def _reset(self, points: int) -> None:
-        """No label at all; room for that many points."""
+    def _reset(self, units: int) -> None:
+        """No label at all; room for that many units of the pool."""
         first = np.full(len(self.adjacency.up), -1, np.int32)
         self.bundle = Labels(
             first=first,
             last=first - np.int32(1),
             shelf=np.zeros(len(first), np.int32),
+            level=np.zeros(len(first), np.uint8),
             trunk=first.copy(),
             order=np.empty(max(16, len(first)), np.int32),
-            at=np.zeros(max(16, points // 4), np.int64),
-            count=np.zeros(max(16, points // 4), np.int32),
-            points=np.empty(max(16, points), np.int32),
-            stock=np.array([0, 1, 0], np.int64),  # shelf 0 is the empty one
+            pool=np.zeros(max(16, units), np.uint16),
+            stock=np.array([0, EMPTY], np.int64),  # behind shelf 0, which is empty
         )
         self._built = 0
 
@@ -99,30 +98,33 @@ class Labelling:
 
     def _label(self, topo: Ids) -> None:
         """Label everything anew, parents first."""
-        self._reset(2 * len(topo))
+        self._reset(4 * len(topo))
         lb = self.bundle
-        digraph.grow_trunks(self.adjacency, topo, lb.trunk, np.zeros(len(lb.trunk), np.int32))
+        digraph.grow_trunks(self.adjacency, topo, lb.trunk, lb.level, np.zeros(len(lb.trunk), np.int32))
         digraph.number(lb, topo, np.zeros(len(lb.first), np.int32))
-        self._hang(topo, np.full(1 << max(4, len(topo).bit_length()), -1, np.int32))
-        self._built = int(self.bundle.stock[POINTS])
+        self._hang(topo, np.zeros(1 << (2 * len(topo)).bit_length(), np.int32))
+        used = int(self.bundle.stock[UNITS])
+        self.bundle = self.bundle.replace(pool=self.bundle.pool[: used + used // 8 + 16].copy())
+        self._built = used
 
     def _hang(self, topo: Ids, known: Ids) -> None:
-        table = np.empty((2, len(self.bundle.order) + 1), np.int32)
+        table = self._table()
         done = 0
         while (done := digraph.hang(self.bundle, self.adjacency, topo, done, table, known)) < len(topo):
-            self._room(shelves=1024, points=len(self.bundle.order))
+            self._room(units=digraph.needed(len(self.bundle.order), len(self.bundle.order)))
 
-    def _room(self, shelves: int = 0, points: int = 0, numbers: int = 0) -> None:
+    def _table(self) -> NDArray[np.int32]:
+        """Four rows that kernels merge points in."""
+        return np.empty((4, len(self.bundle.order) + 1), np.int32)
+
+    def _room(self, units: int = 0, numbers: int = 0) -> None:
         """Room for so many more. O(1) amortised."""
         lb, stock = self.bundle, self.bundle.stock
         changes = {}
-        if stock[SHELVES] + shelves > len(lb.at):
-            room = int(stock[SHELVES] + shelves + len(lb.at))
-            changes["at"], changes["count"] = _grown(lb.at, room), _grown(lb.count, room)
-        if stock[POINTS] + points > len(lb.points):
-            changes["points"] = _grown(lb.points, int(stock[POINTS] + points + len(lb.points)))
+        if stock[UNITS] + units > len(lb.pool):
+            changes["pool"] = _grown(lb.pool, int(stock[UNITS] + units + len(lb.pool) // 2))
         if stock[NUMBERS] + numbers > len(lb.order):
-            changes["order"] = _grown(lb.order, int(stock[NUMBERS] + numbers + len(lb.order)))
+            changes["order"] = _grown(lb.order, int(stock[NUMBERS] + numbers + len(lb.order) // 2))
         if changes:
             self.bundle = lb.replace(**changes)
 
@@ -184,8 +186,19 @@ class Labelling:
             e, self._top = self._top, self._top + 1
         digraph.link(self.adjacency, e, a, b)
         self.edges += 1
-        if not self.reaches(a, b):
+        if self.reaches(a, b):
+            return
+        if self._worn():
             self._relabel()
+            return
+        found = np.empty(self.nodes + self.edges, np.int32)
+        digraph.sink(self.adjacency, self.bundle.level, a, b, found)
+        size = digraph.newly_reached(self.bundle, self.adjacency, a, b, np.zeros(self.nodes, np.uint8), found)
+        nodes = found[:size]
+        nodes = nodes[np.argsort(self.bundle.shelf[nodes], kind="stable")]
+        table, done = self._table(), 0
+        while (done := digraph.spread(self.bundle, a, nodes, done, table)) < size:
+            self._room(units=digraph.needed(len(self.bundle.order), len(self.bundle.order)))
 
     def remove_edge(self, a: int, b: int) -> bool:
         """Remove an edge; False when there is none. O(edges below ``b``)."""
@@ -195,8 +208,19 @@ class Labelling:
         digraph.unlink(self.adjacency, e)
         self._free.append(e)
         self.edges -= 1
-        if not any(self.reaches(a, other) for other in self.parents(b)):
+        if any(self.reaches(a, other) for other in self.parents(b)):
+            return True  # and so does what is above it, and tree edges still mean reachability
+        if self._worn():
             self._relabel()
+            return True
+        found = np.empty(self.nodes, np.int32)
+        size = digraph.below(self.adjacency, b, np.zeros(self.nodes, np.uint8), found, 0)
+        topo = self._topological(found[:size])
+        moved = found
+        moved = moved[: digraph.detach(self.bundle, self.adjacency, topo, moved)]
+        self._room(numbers=len(moved))
+        digraph.number(self.bundle, moved, np.zeros(self.nodes, np.int32))
+        self._hang(topo, _NONE)
         return True
 
     def remove_node(self, node: int) -> None:
@@ -208,6 +232,11 @@ class Labelling:
         self.alive[node] = 0
         lb = self.bundle
         lb.first[node], lb.last[node], lb.shelf[node], lb.trunk[node] = -1, -2, 0, -1
+
+    def _worn(self) -> bool:
+        """Whether so much has been given up that labelling anew pays."""
+        stock = self.bundle.stock
+        return bool(stock[UNITS] > 2 * self._built + SLACK or stock[NUMBERS] > 2 * self.nodes + SLACK)
 
     def _relabel(self) -> None:
         self._label(self._topological(np.flatnonzero(self.alive).astype(np.int32)))
@@ -223,6 +252,9 @@ class Labelling:
             marks[wanted[:size]] = 0
             have = labels.ancestors(self.bundle, node, marks, found, 0)
             marks[found[:have]] = 0
+            levels = self.bundle.level[[node, *self.parents(node)]].tolist()
+            if levels[0] != DEEP and max(levels[1:], default=-1) >= levels[0]:
+                raise InvariantError(f"category {node} is not below the level of all its parents")
             if set(wanted[:size].tolist()) != set(found[:have].tolist()):
                 raise InvariantError(f"the labels of category {node} and the edges above it disagree")
 

@@ -4,12 +4,12 @@ Edges are linked lists in flat arrays: the edges below a category, and those abo
 How labels follow a change (see :mod:`tamis.kernels.labels` for what they mean):
 
 - **An edge a -> b is added.** What b reaches and a did not reach yet gains the points of a, nothing else changes. So
-  each shelf among these categories is merged with the points of a, once.
+  each shelf among these categories gets one above it that has it as its base and adds the points of a.
 - **An edge a -> b is removed.** When another parent of b is below a, nothing changes. Else the exceptions of all that b
   reaches are made anew from their parents, in topological order. A category whose tree edge is gone starts a tree of
   its own, with new numbers; only what it reaches can have points in its old tree, and is made anew anyway.
 
-Numbers and points that are given up are not used again: when they are many, everything is labelled anew.
+Numbers and shelves that are given up are not used again: when they are many, everything is labelled anew.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from typing import ClassVar
 import numpy as np
 
 from .jit import bare, kernel
-from .labels import NUMBERS, POINTS, SHELVES, reaches
+from .labels import DEEP, END, NUMBERS, SKIP, STRIDE, UNITS, base_of, reaches
 from .records import Record
 
 
@@ -172,7 +172,7 @@ def topological(eg, nodes, into):
 
 
 @bare
-def grow_trunks(eg, topo, trunk, depth):
+def grow_trunks(eg, topo, trunk, level, depth):
     """Choose the tree parent of every node: the deepest, whose long path then costs no points."""
     for v in topo:
         best, deep = np.int64(-1), np.int64(0)
@@ -182,7 +182,28 @@ def grow_trunks(eg, topo, trunk, depth):
             if depth[p] > deep:
                 best, deep = p, np.int64(depth[p])
             e = np.int64(eg.next_up[e])
-        trunk[v], depth[v] = best, deep + 1
+        trunk[v], depth[v], level[v] = best, deep + 1, min(deep, DEEP)
+
+
+@bare
+def sink(eg, level, a, b, out):
+    """An edge from ``a`` to ``b`` is there: lower ``b``, and what is below it, as far as levels ask for."""
+    if level[b] > level[a] or level[b] == DEEP:
+        return
+    level[b] = min(np.int64(level[a]) + 1, DEEP)
+    out[0] = b
+    size = 1
+    while size > 0:
+        size -= 1
+        v = np.int64(out[size])
+        e = np.int64(eg.down[v])
+        while e >= 0:
+            child = np.int64(eg.child[e])
+            if level[child] <= level[v] and level[child] != DEEP:
+                level[child] = min(np.int64(level[v]) + 1, DEEP)
+                out[size] = child
+                size += 1
+            e = np.int64(eg.next_down[e])
 
 
 @bare
@@ -212,23 +233,25 @@ def number(lb, topo, size):
 
 
 @bare
-def _unite(points, start, stop, table, side, size):
-    """Merge ``points[start:stop]`` with row ``side`` of ``table`` into the other row; the new size."""
-    old, new = table[side], table[1 - side]
-    i, j, k = start, 0, 0
-    while i < stop and j < size:
-        if points[i] < old[j]:
-            new[k] = points[i]
+def _unite(pool, shelf, table, side, size):
+    """Merge what one shelf adds with row ``side`` of ``table`` into row ``side ^ 1``; the new size."""
+    old, new = table[side], table[side ^ 1]
+    i, j, k = shelf + 2, 0, 0
+    x = np.int64(-1)
+    while pool[i] != END:
+        if pool[i] == SKIP:
+            x += STRIDE
             i += 1
-        else:
-            if points[i] == old[j]:
-                i += 1
+            continue
+        x += np.int64(pool[i])
+        i += 1
+        while j < size and old[j] < x:
             new[k] = old[j]
             j += 1
-        k += 1
-    while i < stop:
-        new[k] = points[i]
-        i += 1
+            k += 1
+        if j < size and old[j] == x:
+            j += 1
+        new[k] = x
         k += 1
     while j < size:
         new[k] = old[j]
@@ -269,56 +292,84 @@ def _lowest(lb, row, size, inner):
 
 
 @bare
-def _is_on(lb, shelf, row, size):
-    """Whether a shelf has exactly these points."""
-    if lb.count[shelf] != size:
-        return False
-    at = np.int64(lb.at[shelf])
+def _missing(row, size, other, have):
+    """How many points of a row are not in another one."""
+    missing, j = 0, 0
     for i in range(size):
-        if lb.points[at + i] != row[i]:
-            return False
-    return True
+        while j < have and other[j] < row[i]:
+            j += 1
+        if j == have or other[j] != row[i]:
+            missing += 1
+    return missing
 
 
 @bare
-def _shelve(lb, row, size, known):
-    """The shelf of these points, a new one if need be; -1 when there is no room for it.
+def _shelve(lb, base, row, size, known):
+    """The shelf of these points above ``base``, a new one if need be; -1 when there is no room for it.
 
-    ``known`` is a hash table of shelves, -1 where there is none, or has length 0.
+    ``known`` is a hash table of shelves, 0 where there is none, or has length 0.
     """
     if size == 0:
-        return np.int64(0)
-    slot = np.int64(0)
+        return base
+    pool = lb.pool
+    start = lb.stock[UNITS]
+    if start + needed(size, lb.order.shape[0]) > pool.shape[0]:
+        return np.int64(-1)
+    pool[start], pool[start + 1] = base & 0xFFFF, base >> 16
+    i = start + 2
+    x = np.int64(-1)
+    mix = np.uint64(base)
+    for j in range(size):
+        gap = np.int64(row[j]) - x
+        while gap > STRIDE:
+            pool[i] = SKIP
+            gap -= STRIDE
+            i += 1
+        pool[i] = gap
+        i += 1
+        x = np.int64(row[j])
+        mix = (mix ^ np.uint64(x)) * np.uint64(0x9E3779B97F4A7C15)
+        mix ^= mix >> np.uint64(29)
+    pool[i] = END
+    stop = i + 1
     if known.shape[0] > 0:
-        mix = np.uint64(size)
-        for i in range(size):
-            mix = (mix ^ np.uint64(row[i])) * np.uint64(0x9E3779B97F4A7C15)
-            mix ^= mix >> np.uint64(29)
         slot = np.int64(mix & np.uint64(known.shape[0] - 1))
-        tries = 0
-        while known[slot] >= 0 and tries < 8:
-            if _is_on(lb, np.int64(known[slot]), row, size):
+        while known[slot] != 0:
+            other = np.int64(known[slot])
+            i = start
+            while i < stop and pool[i] == pool[other]:
+                i += 1
+                other += 1
+            if i == stop:
                 return np.int64(known[slot])
             slot = (slot + 1) & (known.shape[0] - 1)
-            tries += 1
-    shelf, at = lb.stock[SHELVES], lb.stock[POINTS]
-    if shelf == lb.at.shape[0] or at + size > lb.points.shape[0]:
-        return np.int64(-1)
-    for i in range(size):
-        lb.points[at + i] = row[i]
-    lb.at[shelf], lb.count[shelf] = at, size
-    lb.stock[SHELVES] += 1
-    lb.stock[POINTS] += size
-    if known.shape[0] > 0:
-        known[slot] = shelf
-    return shelf
+        known[slot] = start
+    lb.stock[UNITS] = stop
+    return start
+
+
+@bare
+def needed(points, numbers):
+    """Units that a shelf of so many points may take."""
+    return 3 + points + numbers // STRIDE
+
+
+@bare
+def _all_points(lb, shelf, table, side):
+    """The points of a shelf and its bases: (row of ``table``, how many), starting in row ``side``, using its pair."""
+    size = np.int64(0)
+    while shelf != 0:
+        size = _unite(lb.pool, shelf, table, side, size)
+        side ^= 1
+        shelf = base_of(lb, shelf)
+    return side, size
 
 
 @bare
 def hang(lb, eg, nodes, start, table, known):
     """Make the exceptions of ``nodes`` (parents first) from those of their parents, from node number ``start`` on.
 
-    Returns how far it came: less than all of them when there is no room for more points or shelves.
+    ``table`` has four rows. Returns how far it came: less than all of them when there is no room for more shelves.
     """
     for i in range(start, nodes.shape[0]):
         v = np.int64(nodes[i])
@@ -335,25 +386,37 @@ def hang(lb, eg, nodes, start, table, known):
         while e >= 0:
             p = np.int64(eg.parent[e])
             shelf = np.int64(lb.shelf[p])
-            at = np.int64(lb.at[shelf])
-            if lb.count[shelf] > 0:
-                size = _unite(lb.points, at, at + np.int64(lb.count[shelf]), table, side, size)
-                side = 1 - side
+            while shelf != 0:
+                size = _unite(lb.pool, shelf, table, side, size)
+                side ^= 1
+                shelf = base_of(lb, shelf)
             size = _put(table, side, size, lb.first[p])
             e = np.int64(eg.next_up[e])
         row = table[side]
         size = _lowest(lb, row, size, inner)
-        shelf = np.int64(-1)
+        # The base is the shelf of a parent that leaves least to add; -1 for none looked at.
+        base, least = np.int64(-1), np.int64(0)
         e = np.int64(eg.up[v])
-        while e >= 0 and shelf < 0:
-            p = np.int64(eg.parent[e])
-            if _is_on(lb, np.int64(lb.shelf[p]), row, size):
-                shelf = np.int64(lb.shelf[p])
+        while e >= 0:
+            shelf = np.int64(lb.shelf[eg.parent[e]])
             e = np.int64(eg.next_up[e])
+            if shelf == base:
+                continue
+            other, have = _all_points(lb, shelf, table, 2)
+            missing = _missing(row, size, table[other], have)
+            if base < 0 or missing < least:
+                base, least = shelf, missing
+        other, have = _all_points(lb, base, table, 2)
+        kept, j = 0, 0
+        for k in range(size):
+            while j < have and table[other, j] < row[k]:
+                j += 1
+            if j == have or table[other, j] != row[k]:
+                row[kept] = row[k]
+                kept += 1
+        shelf = _shelve(lb, base, row, kept, known)
         if shelf < 0:
-            shelf = _shelve(lb, row, size, known)
-            if shelf < 0:
-                return i
+            return i
         lb.shelf[v] = shelf
     return nodes.shape[0]
 
@@ -363,20 +426,12 @@ def hang(lb, eg, nodes, start, table, known):
 
 @bare
 def newly_reached(lb, eg, a, b, marks, out):
-    """What ``b`` reaches and ``a`` does not: categories into ``out``, and the room that :func:`spread` may need.
-
-    Returns (categories, shelves, points).
-    """
+    """What ``b`` reaches and ``a`` does not into ``out``; returns how many. ``marks`` are all 0 before and after."""
     head, size = 0, 1
     marks[b], out[0] = 1, b
-    shelves, points = np.int64(0), np.int64(0)
-    gain = np.int64(lb.count[lb.shelf[a]]) + 1
     while head < size:
-        v = out[head]
+        e = np.int64(eg.down[out[head]])
         head += 1
-        shelves += 1
-        points += gain + np.int64(lb.count[lb.shelf[v]])
-        e = np.int64(eg.down[v])
         while e >= 0:
             child = np.int64(eg.child[e])
             if marks[child] == 0 and not reaches(lb, a, child):
@@ -385,32 +440,37 @@ def newly_reached(lb, eg, a, b, marks, out):
             e = np.int64(eg.next_down[e])
     for i in range(size):
         marks[out[i]] = 0
-    return size, shelves, points
+    return size
 
 
 @bare
-def spread(lb, a, nodes, size, fresh, table):
-    """``nodes[:size]`` gain ``a`` and all above it. ``fresh`` [shelf] is all -1 before and after; there is room."""
-    mine = np.int64(lb.shelf[a])
-    none = fresh[:0]
-    for i in range(size):
-        v = nodes[i]
-        shelf = np.int64(lb.shelf[v])
-        if fresh[shelf] < 0:
-            at = np.int64(lb.at[shelf])
-            n = _unite(lb.points, at, at + np.int64(lb.count[shelf]), table, 0, 0)
-            at = np.int64(lb.at[mine])
-            n = _unite(lb.points, at, at + np.int64(lb.count[mine]), table, 1, n)
-            n = _put(table, 0, n, lb.first[a])
-            n = _lowest(lb, table[0], n, np.int32(-1))
-            fresh[shelf] = _shelve(lb, table[0], n, none)
-            table[2, i] = shelf
-        else:
-            table[2, i] = -1
-        lb.shelf[v] = fresh[shelf]
-    for i in range(size):
-        if table[2, i] >= 0:
-            fresh[table[2, i]] = -1
+def spread(lb, a, nodes, start, table):
+    """``nodes``, in the order of their shelves, gain ``a`` and all above it, from node number ``start`` on.
+
+    Returns how far it came: less than all of them when there is no room for more shelves.
+    """
+    mine, many = _all_points(lb, np.int64(lb.shelf[a]), table, 2)
+    many = _lowest(lb, table[mine], _put(table, mine, many, lb.first[a]), np.int32(-1))
+    i = start
+    while i < nodes.shape[0]:
+        shelf = np.int64(lb.shelf[nodes[i]])
+        side, have = _all_points(lb, shelf, table, 0)
+        row, theirs = table[side ^ 1], table[side]
+        size, j = 0, 0
+        for k in range(many):
+            x = table[mine, k]
+            while j < have and theirs[j] < x:
+                j += 1
+            if j == have or theirs[j] > lb.last[lb.order[x]]:
+                row[size] = x
+                size += 1
+        fresh = _shelve(lb, shelf, row, size, nodes[:0])
+        if fresh < 0:
+            return i
+        while i < nodes.shape[0] and lb.shelf[nodes[i]] == shelf:
+            lb.shelf[nodes[i]] = fresh
+            i += 1
+    return i
 
 
 @bare

@@ -61,12 +61,9 @@ def may_add(ps, k, g):
 
 
 @bare
-def add(ps, i, k, g):
-    """Put entry ``k`` into list ``i`` of group ``g``; False when there is no room."""
+def _append(ps, i, k, g, j):
+    """Marker ``j`` of entry ``k`` at the end of list ``i`` of group ``g``; False when there is no room."""
     lists = ps.list
-    j = np.int64(ps.used[k, g])
-    if 2 * j == ps.marks.shape[2]:
-        return False
     room = np.int64(lists[i, ROOM])
     if room < 0 or lists[i, FILL] == 1 << room:
         at = _take(ps, room + 1)
@@ -82,6 +79,15 @@ def add(ps, i, k, g):
     lists[i, FILL] += 1
     ps.marker[m, ENTRY], ps.marker[m, WHICH] = k, j
     ps.marks[k, g, 2 * j], ps.marks[k, g, 2 * j + 1] = i, m
+    return True
+
+
+@bare
+def add(ps, i, k, g):
+    """Put entry ``k`` into list ``i`` of group ``g``; False when there is no room."""
+    j = np.int64(ps.used[k, g])
+    if 2 * j == ps.marks.shape[2] or not _append(ps, i, k, g, j):
+        return False
     ps.used[k, g] = j + 1
     return True
 
@@ -131,6 +137,18 @@ def drop_one(ps, k, g, j):
     if j != last:
         marks[k, g, 2 * j], marks[k, g, 2 * j + 1] = marks[k, g, 2 * last], marks[k, g, 2 * last + 1]
         ps.marker[marks[k, g, 2 * j + 1], WHICH] = j
+
+
+@bare
+def relist(ps, i, k, g, j):
+    """Marker ``j`` of entry ``k`` moves to list ``i``; False, and it stays, when there is no room."""
+    old, m = np.int64(ps.marks[k, g, 2 * j]), np.int64(ps.marks[k, g, 2 * j + 1])
+    if old == i:
+        return True
+    if not _append(ps, i, k, g, j):
+        return False
+    _close_gap(ps, old, m, g)
+    return True
 
 
 @bare
