@@ -509,6 +509,11 @@ class Filter:
         return self._schema
 
     @property
+    def graphs(self) -> list[Any]:
+        """The content graphs, in the order in which they were given; they may be changed."""
+        return list(self._schema.graphs.values())
+
+    @property
     def stats(self) -> dict[str, int]:
         """What happened so far, as numbers; the meaning of each is in the operations guide."""
         self._flush()
