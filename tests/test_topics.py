@@ -198,19 +198,19 @@ def test_users_that_move_nearby_escalate_and_come_back() -> None:
     rng = np.random.default_rng(5)
     for one in (f, reference):
         one.subscribe_many("place covers ctx.place", {"id": users, "context": users})
-        one.update_many(users, "place", [f"n{4_000 + i}" for i in range(40)])
+        one.update_many(users, "place", [f"n{4_001 + i}" for i in range(40)])
     for _ in range(4):
-        moved = [f"n{4_000 + 8 * (i // 8) + int(rng.integers(8))}" for i in range(40)]
+        moved = [f"n{4_001 + 8 * (i // 8) + int(rng.integers(8))}" for i in range(40)]
         log = EventLog.merge(updates={"context": users, "attribute": "place", "value": moved}, values="plain")
         assert differences(f, reference, log) == []
         f.check()
     assert f.stats["escalations"] > 0
     before = f.stats["moves"]
-    moved = [f"n{4_000 + 8 * (i // 8)}" for i in range(40)]
+    moved = [f"n{4_001 + 8 * (i // 8)}" for i in range(40)]
     f.update_many(users, "place", moved)
     reference.update_many(users, "place", moved)
     assert f.stats["moves"] == before  # what is held already is free
-    messages = EventLog.of_messages({"place": [f"n{4_000 + i % 48}" for i in range(1_500)]})
+    messages = EventLog.of_messages({"place": [f"n{4_001 + i % 48}" for i in range(1_500)]})
     assert differences(f, reference, messages) == []
     assert f.stats["deescalations"] > 0
     f.check()

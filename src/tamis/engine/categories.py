@@ -117,6 +117,7 @@ class Categories:
 
 def _marks(size: int) -> tuple[NDArray[Any], ...]:
     """Marks for a graph whose categories are below ``size``, none of them set."""
-    room = max(1, size)
-    sets = [(np.zeros(room, np.uint8), np.zeros(room, np.int32)) for _ in range(2)]
+    sets = [(np.zeros(size + 1, np.uint8), np.zeros(size + 1, np.int32)) for _ in range(2)]
+    for marks, _ in sets:
+        marks[size] = 1  # where entries are that are found everywhere
     return (*sets[0], *sets[1], np.zeros(8, np.int64))

@@ -132,7 +132,7 @@ def _encode_texts(name: str, column: pa.Array, kind: Kind, schema: Schema, value
     rows = None
     if listed:
         lengths = np.asarray(pc.fill_null(pc.list_value_length(column), 0)).astype(np.int64)
-        found = values.add_lists(lengths, doubles).astype(np.float64)
+        found = values.add_lists(lengths, doubles, pinned=False).astype(np.float64)
         doubles = -1.0 - found if kind is CATEGORIES else found
         doubles = _with_absent(doubles, np.asarray(column.is_null()) if column.null_count else None)
         rows = np.repeat(np.arange(len(column)), lengths)

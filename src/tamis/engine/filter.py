@@ -34,7 +34,7 @@ from tamis.model.profile import checked_id, read_profile
 from tamis.model.schema import Schema, context_name
 from tamis.model.tables import to_list, to_table
 from tamis.model.template import Template
-from tamis.model.values import Kind, Value, normalise, shown
+from tamis.model.values import CATEGORIES, Kind, Value, normalise, shown
 
 from . import bundle, notice, warm
 from .categories import Categories
@@ -209,6 +209,8 @@ class Filter:
 
     def _flush(self) -> None:
         """Bring subscriptions that wait into the store and into the indexes; build worn indexes anew."""
+        if self._values.wasteful():
+            self._compact()
         if self._categories.changed():
             self._rebuild()
         for shard, index in enumerate(self._indexes):
@@ -224,6 +226,26 @@ class Filter:
         clauses = [add() for add in added]
         if clauses:
             self._index_clauses(np.concatenate(clauses))
+
+    def _compact(self) -> None:
+        """Forget the lists that contexts held once."""
+        value = self._contexts.bundle.value
+        cells: list[tuple[int, NDArray[np.intp], NDArray[np.int64]]] = []
+        for attribute, column in self._compiler.context_attributes.column.items():
+            kind = self._schema.kind(context_name(attribute))
+            if column >= value.shape[1] or kind is None or kind.name not in ("list", "categories"):
+                continue
+            doubles = value[:, column]
+            sign = -1 if kind is CATEGORIES else 1
+            rows = np.flatnonzero(doubles < 0 if sign < 0 else doubles == doubles)
+            codes = doubles[rows].astype(np.int64)
+            cells.append((column, rows, -1 - codes if sign < 0 else codes))
+        held = np.unique(np.concatenate([np.zeros(0, np.int64), *(codes for _, _, codes in cells)]))
+        renamed = self._values.compact(held)
+        for column, rows, codes in cells:
+            now = renamed[np.searchsorted(held, codes)]
+            negative = bool(len(rows)) and value[rows[0], column] < 0
+            value[rows, column] = -1.0 - now if negative else now
 
     def _rebuild(self) -> None:
         """A graph has changed: gates that ask it may open or close."""

@@ -14,6 +14,7 @@ from numba.extending import overload
 
 from . import blocks as _blocks
 from . import catalogue as _catalogue
+from . import lanes as _lanes
 from . import scan as _scan
 from . import strategies as _strategies
 from .bundles import (
@@ -347,7 +348,7 @@ def replay(ix, cx, shard, shards, runs, updates, skip, tracks, conditions, track
                 mark(world.graphs, world.messages, world.values, m)
             n, n_special, n_owed = _probe(ix, m, world, hits, special, doubts, edges, owed, scratch)
             if cx.count[_catalogue.N_ENTRIES]:
-                n, n_special = _catalogue.probe(cx, m, world, hits, special, n, n_special)
+                n, n_special = _lanes.probe(cx, m, world, hits, special, n, n_special)
             n_effects = np.int64(0)
             for j in range(n_special):
                 k = special[j]

@@ -21,8 +21,9 @@ from .records import Record, at_address
 # How a value holds categories: a text, a list, or either (a list has the code -1 - code).
 TEXT, LIST, EITHER = range(3)
 # Entries of Taxonomy.count: the message attribute, how its value holds categories, marked categories, value present;
-# categories found below those of the message so far, and how many of them were looked below already.
-COLUMN, MODE, MARKED, PRESENT, DOWN, HEAD = range(6)
+# categories found below those of the message so far, how many of them were looked below already, and how many are the
+# message's own: they are the first.
+COLUMN, MODE, MARKED, PRESENT, DOWN, HEAD, OWN = range(7)
 
 
 class Taxonomy(Record):
@@ -32,9 +33,9 @@ class Taxonomy(Record):
         "labels": Labels,
         "edges": Edges,
         "category": (np.int32, 1),  # [text]: its category, -1 for none
-        "up": (np.uint8, 1),  # [category]: 1 for those of the message and all above
+        "up": (np.uint8, 1),  # [category + 1]: 1 for those of the message and all above, and behind the last category
         "above": (np.int32, 1),  # the marked categories
-        "down": (np.uint8, 1),  # [category]: 1 for those of the message and those found below
+        "down": (np.uint8, 1),  # [category + 1]: the same for those of the message and those found below
         "below": (np.int32, 1),  # these categories
         "count": (np.int64, 1),
     }
@@ -89,7 +90,7 @@ def mark(graphs, messages, values, m):
                         down[node], below[n_own] = 1, node
                         n_own += 1
                         size = ancestors(tx.labels, node, up, above, size)
-        count[MARKED], count[DOWN], count[HEAD] = size, n_own, 0
+        count[MARKED], count[DOWN], count[HEAD], count[OWN] = size, n_own, 0, n_own
 
 
 @bare

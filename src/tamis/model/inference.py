@@ -305,8 +305,8 @@ class Attempt:
             known = f"the graphs are {', '.join(self._graphs)}" if self._graphs else "there is none: graphs=[...]"
             text = f"{word} needs a content graph named as {' or '.join(names)}; {known}"
             named = [side.name for side in t.children(node) if isinstance(side, t.Attribute | t.Context)]
-            near = [found for name in named for found in get_close_matches(name, self._graphs, 1)]
-            suggestion = near[0] if near else None
+            close = [found for name in named for found in get_close_matches(name, self._graphs, 1)]
+            suggestion = close[0] if close else None
             error = ProfileError("unknown-graph", text, suggestion=suggestion, profile=self._profile)
             raise self._located(error, node)
         for side in (node.value, node.category):
