@@ -5,7 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterable
 from random import Random
 
+import numpy as np
 from hypothesis import strategies as st
+from numpy.typing import NDArray
 
 from tamis.graph import ContentGraph
 
@@ -43,3 +45,36 @@ def reachable(edges: Iterable[Edge], nodes: Iterable[str]) -> set[Edge]:
 def held(graph: ContentGraph) -> set[Edge]:
     """All pairs that the labels of a graph say."""
     return {(a, b) for a in graph.names for b in graph.names if graph.reaches(a, b)}
+
+
+def a_graph(rng: Random, name: str, nodes: int | None = None, extra: int | None = None) -> ContentGraph:
+    """A random tree, with edges across it or without."""
+    nodes = rng.randint(2, 25) if nodes is None else nodes
+    extra = rng.choice([0, nodes // 2]) if extra is None else extra
+    tree = [(f"c{rng.randrange(i)}", f"c{i}") for i in range(1, nodes)]
+    return ContentGraph.from_edges(tree + random_edges(nodes, extra, rng), name=name)
+
+
+def padded(rows: list[list[int]]) -> NDArray[np.int32]:
+    """Rows of different lengths as one array, -1 behind them."""
+    wide = np.full((len(rows), max([1, *map(len, rows)])), -1, np.int32)
+    for row, values in zip(wide, rows, strict=True):
+        row[: len(values)] = values
+    return wide
+
+
+def naive_matches(
+    graphs: list[tuple[ContentGraph, str]], users: dict[int, list[list[int]]], event: list[list[int]]
+) -> set[int]:
+    """What a match is: in every graph, a path between a category of the user and one of the event."""
+
+    def related(g: int, mine: int, theirs: int) -> bool:
+        graph, direction = graphs[g]
+        low, high = (theirs, mine) if direction == "within" else (mine, theirs)
+        return high in graph.ancestors(low)
+
+    return {
+        k
+        for k, mine in users.items()
+        if all(any(related(g, s, t) for s in mine[g] for t in event[g]) for g in range(len(graphs)))
+    }

@@ -16,5 +16,6 @@ from tamis.errors import GraphError
 
 from .content import ContentGraph
 from .matcher import Matched, Matcher
+from .searches import Searches
 
-__all__ = ["ContentGraph", "GraphError", "Matched", "Matcher"]
+__all__ = ["ContentGraph", "GraphError", "Matched", "Matcher", "Searches"]

@@ -7,6 +7,7 @@ know what categories are used for.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from pathlib import Path
 from typing import Any, Self
 
 import numpy as np
@@ -14,10 +15,11 @@ from numpy.typing import NDArray
 
 from tamis.errors import GraphError
 from tamis.kernels import digraph
-from tamis.kernels.labels import Labels, reach_pairs
+from tamis.kernels.labels import EMPTY, UNITS, Labels, reach_pairs
 
 from .labelling import Labelling
 from .names import SEPARATOR, SHOWN, Names
+from .read import file_edges, table_edges
 
 Ids = NDArray[np.int32]
 
@@ -37,8 +39,11 @@ class ContentGraph:
     # -- making one --------------------------------------------------------------------------------------------
 
     @classmethod
-    def from_edges(cls, edges: Iterable[tuple[str, str]], *, name: str) -> Self:
-        """A graph from (parent, child) names; the same edge may occur twice. O(nodes + edges), and the labels."""
+    def from_edges(cls, edges: Iterable[tuple[str | None, str]], *, name: str) -> Self:
+        """A graph from (parent, child) names; without a parent the child is a category all the same.
+
+        The same edge may occur twice. O(nodes + edges), and the labels.
+        """
         graph = cls(name)
         parents: list[int] = []
         children: list[int] = []
@@ -48,10 +53,35 @@ class ContentGraph:
                 parent, child = edge
             except (TypeError, ValueError):
                 raise GraphError(f"graph {name!r}: edge {i}: expected (parent, child), got {edge!r}") from None
-            parents.append(add(parent))
-            children.append(add(child))
+            if parent is not None:
+                parents.append(add(parent))
+                children.append(add(child))
+            else:
+                add(child)
         graph._fill(np.array(parents, np.int32), np.array(children, np.int32))
         return graph
+
+    @classmethod
+    def from_table(cls, table: Any, *, name: str, parent: str = "parent", child: str = "child") -> Self:
+        """A graph from a table (Arrow, pandas, Polars, dict of columns) with an edge in every row."""
+        return cls.from_edges(table_edges(table, parent, child), name=name)
+
+    @classmethod
+    def read(
+        cls,
+        path: str | Path,
+        *,
+        name: str,
+        parent: str = "parent",
+        child: str = "child",
+        columns: Sequence[str] | None = None,
+        language: str = "en",
+    ) -> Self:
+        """A graph from a file: edges as CSV, TSV or Parquet, or a thesaurus in SKOS (Turtle, RDF/XML, JSON-LD).
+
+        ``columns`` names the columns of a CSV or TSV file without a header; ``language`` is that of SKOS labels.
+        """
+        return cls.from_edges(file_edges(path, parent, child, columns, language), name=name)
 
     @classmethod
     def from_paths(cls, paths: Iterable[str], *, name: str) -> Self:
@@ -106,6 +136,11 @@ class ContentGraph:
     def names(self) -> list[str]:
         """The names of all categories, by id."""
         return [name for name in self._names.all if name is not None]
+
+    @property
+    def edges(self) -> int:
+        """How many edges there are."""
+        return self._labels.edges
 
     @property
     def size(self) -> int:
@@ -210,6 +245,11 @@ class ContentGraph:
         """The edges as flat arrays for kernels; the same holds as for :meth:`bundle`."""
         return self._labels.adjacency
 
+    def label_bytes(self) -> int:
+        """The bytes that a test of reachability reads from: numbers, levels and shelves of all categories."""
+        lb = self.bundle()
+        return self.size * (4 + 4 + 1 + (4 if lb.stock[UNITS] > EMPTY else 0)) + 2 * int(lb.stock[UNITS])
+
     def alive(self) -> NDArray[np.uint8]:
         """[id]: 1 where there is a category."""
         return self._labels.alive
@@ -267,9 +307,14 @@ class ContentGraph:
             way.append(came[way[-1]])
         return way[::-1]
 
-    def check(self) -> None:
-        """Raise InvariantError unless labels and edges agree with plain search. O(nodes × ancestors)."""
-        self._labels.check(list(self))
+    def relabel(self) -> None:
+        """Label everything anew. Changes do that by themselves when much has been given up. O(edges + exceptions)."""
+        self._labels.relabel()
+        self.version += 1
+
+    def check(self, categories: Sequence[int] | None = None) -> None:
+        """Raise InvariantError unless labels and edges agree with plain search. O(ancestors) per category."""
+        self._labels.check(list(self) if categories is None else categories)
 
     # -- saving ------------------------------------------------------------------------------------------------
 
@@ -278,6 +323,24 @@ class ContentGraph:
         texts = [(name or "").encode() for name in self._names.all]
         ends = np.cumsum([len(text) for text in texts], dtype=np.int64)
         return {"names": np.frombuffer(b"".join(texts), np.uint8).copy(), "ends": ends, **self._labels.arrays()}
+
+    def save(self, path: str | Path) -> None:
+        """Write everything to one file; :meth:`load` needs no labelling."""
+        path = Path(path)
+        fresh = path.with_name(path.name + ".new")
+        with fresh.open("wb") as file:
+            arrays: dict[str, Any] = {"graph": np.frombuffer(self.name.encode(), np.uint8), **self.arrays()}
+            np.savez(file, **arrays)
+        fresh.replace(path)
+
+    @classmethod
+    def load(cls, path: str | Path) -> Self:
+        """The graph that :meth:`save` wrote."""
+        try:
+            with np.load(path) as arrays:
+                return cls.from_arrays(arrays["graph"].tobytes().decode(), dict(arrays))
+        except (OSError, ValueError, KeyError) as error:
+            raise GraphError(f"{path}: is not a saved graph: {error}") from None
 
     @classmethod
     def from_arrays(cls, name: str, arrays: dict[str, NDArray[Any]]) -> Self:

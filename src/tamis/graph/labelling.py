@@ -189,7 +189,7 @@ class Labelling:
         if self.reaches(a, b):
             return
         if self._worn():
-            self._relabel()
+            self.relabel()
             return
         found = np.empty(self.nodes + self.edges, np.int32)
         digraph.sink(self.adjacency, self.bundle.level, a, b, found)
@@ -211,7 +211,7 @@ class Labelling:
         if any(self.reaches(a, other) for other in self.parents(b)):
             return True  # and so does what is above it, and tree edges still mean reachability
         if self._worn():
-            self._relabel()
+            self.relabel()
             return True
         found = np.empty(self.nodes, np.int32)
         size = digraph.below(self.adjacency, b, np.zeros(self.nodes, np.uint8), found, 0)
@@ -238,7 +238,8 @@ class Labelling:
         stock = self.bundle.stock
         return bool(stock[UNITS] > 2 * self._built + SLACK or stock[NUMBERS] > 2 * self.nodes + SLACK)
 
-    def _relabel(self) -> None:
+    def relabel(self) -> None:
+        """Label everything anew. O(edges + exceptions)."""
         self._label(self._topological(np.flatnonzero(self.alive).astype(np.int32)))
 
     # -- the rest ----------------------------------------------------------------------------------------------

@@ -97,6 +97,9 @@ class Matcher:
             start=start,
             value=self._value,
             held=np.zeros((graphs, users, 3 * most), np.int32),
+            where=np.zeros((graphs, users), np.uint64),
+            stretch=np.array([max(0, (len(lb.order) - 1).bit_length() - 6) for lb, _ in self._kept], np.int64),
+            rates=np.zeros((graphs, 5)),
             coarse=np.zeros((graphs, max(len(lb.order) for lb, _ in self._kept) // 64 + 1), np.int32),
             marks=np.zeros((graphs, widest), np.uint8),
             queue=np.zeros((graphs, widest), np.int32),
@@ -116,8 +119,8 @@ class Matcher:
         value = self._value[g]
         if not self._covers[g]:
             return value.copy()
-        order = self._kept[g][0].order  # numbers are never given to another category
-        return np.where(value < 0, np.int32(-1), order[value])
+        order: Ids = self._kept[g][0].order  # numbers are never given to another category
+        return np.where(value < 0, np.int32(-1), order[value]).astype(np.int32)
 
     def categories(self, user: int) -> list[list[int]]:
         """The categories of a user, by graph."""
@@ -137,7 +140,7 @@ class Matcher:
         room = max(users, have + have // 2)
         fields: dict[str, Any] = self.bundle.asdict()
         fields["bag"] = np.zeros(room + 1, np.int32)
-        for name in ("value", "held", "seen"):
+        for name in ("value", "held", "where", "seen"):
             axis = fields[name].ndim - 1 and 1
             longer = _longer(np.moveaxis(fields[name], axis, 0), room, -1 if name == "value" else 0)
             fields[name] = np.ascontiguousarray(np.moveaxis(longer, 0, axis))
@@ -291,6 +294,8 @@ class Matcher:
                 raise InvariantError(f"user {k}: {BROKEN[broken]}")
         if postings.check(self.bundle.postings):
             raise InvariantError("posting lists and entries disagree")
+        if (self.bundle.rates[:, kernels.ENTRIES] != self.bundle.postings.used.sum(axis=0)).any():
+            raise InvariantError("the number of entries is wrong")
         if self.bundle.marks.any():
             raise InvariantError("categories of an event are still marked")
         wanted = np.zeros_like(self.bundle.coarse)

@@ -39,6 +39,11 @@ STYLES: Final[dict[str, dict[str, Any]]] = {
     "AGILE fixed(100)": {"color": BLUE, "marker": "^"},
     "AGILE auto(3000)": {"color": PURPLE, "marker": "X"},
     "AGILE cost": {"color": PINK, "marker": "D", "linewidth": 2.4},
+    "unoptimised": {"color": GREY, "marker": "s"},
+    "closure": {"color": BLUE, "marker": "^"},
+    "content lists": {"color": ORANGE, "marker": "o"},
+    "adaptive": {"color": PURPLE, "marker": "X"},
+    "ours": {"color": TEAL, "marker": "D", "linewidth": 2.4},
 }
 _TO_ZERO: Final = {"linthresh": 1.0, "linscale": 0.5}
 _LINE: Final = {"linewidth": 1.6, "markersize": 5.0}

@@ -11,6 +11,7 @@ from tamis.errors import UsageError
 from .experiment import Experiment
 
 AGILE: Final = "AGILE: Adaptive Indexing for Context-Aware Information Filters (SIGMOD 2005)"
+GRAPHS: Final = "Efficient Matching in a Context-Aware Event Notification System for Mobile Users (Lee et al.)"
 
 EXPERIMENTS: Final = (
     Experiment(
@@ -47,6 +48,34 @@ EXPERIMENTS: Final = (
         "beyond the paper (its future work: TPC-C)",
         "orders find warehouses with enough in stock and take it; deliveries refill",
         "agile_orders:orders",
+    ),
+    Experiment(
+        "graph-fig6",
+        GRAPHS,
+        "Figure 6",
+        "matching by content graphs: 100 to 100,000 users",
+        "graphs:users",
+    ),
+    Experiment(
+        "graph-fig7",
+        GRAPHS,
+        "Figure 7",
+        "matching by content graphs: 4,000 to 44,506 topics",
+        "graphs:event_model",
+    ),
+    Experiment(
+        "graph-size",
+        GRAPHS,
+        "Section 6, sizes",
+        "content lists and labels: space, building, pairs and changes, up to 600,000 topics",
+        "graph_size:sizes",
+    ),
+    Experiment(
+        "graph-moves",
+        GRAPHS,
+        "beyond the paper",
+        "users who move about: AGILE on the tree of places against EAGER",
+        "graphs:moves",
     ),
 )
 
