@@ -259,3 +259,26 @@ def test_typed_columns_and_lists_of_nothing() -> None:
     updates = {"context": ["u", "v"] * 10, "attribute": "place", "value": values}
     assert differences(f, reference, EventLog.merge(updates=updates), ["u", "v"]) == []
     f.check()
+
+
+def test_lists_that_nobody_holds_are_forgotten() -> None:
+    """Sets of categories come and go without end; those of profiles stay where they are."""
+    scene = Scene(np.random.default_rng(11))
+    f, reference = both(scene)
+    for one in (f, reference):
+        one.subscribe("tags", "'a' in ctx.tags", context="A")
+        one.subscribe_many("topic within {t}", {"id": ["x", "y"], "t": [["topic1", "topic2"], ["topic3"]]})
+        one.subscribe("set", "topic within ['topic4', 'topic5']")
+    for round in range(6):
+        f._values._worth = 0
+        log = scene.log(60, updates=0.6)
+        assert differences(f, reference, log, CONTEXTS) == []
+        for one in (f, reference):
+            one.update("A", tags=["a"] * round)
+            one.update("B", topics=[f"topic{round}", "topic0"])
+        f.check()
+    f._values._worth = 0
+    assert len(f) == len(reference)
+    contexts = len(CONTEXTS)
+    assert f._values._lists <= 3 * contexts + sum(last - first for first, last in f._values._pinned)
+    assert differences(f, reference, EventLog.of_messages(scene.columns(60)), CONTEXTS) == []

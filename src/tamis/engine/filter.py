@@ -20,7 +20,6 @@ from tamis.errors import EventError, InvariantError, ProfileError, UsageError
 from tamis.index import FAMILY, BlocksIndex, CatalogueIndex, Index, NoIndex
 from tamis.index.catalogue import wanted
 from tamis.index.policy import read_policy
-from tamis.index.slots import MAX_SLOTS
 from tamis.kernels import bundles as b
 from tamis.kernels import process as kernel
 from tamis.kernels.program import DEPTH
@@ -34,13 +33,14 @@ from tamis.model.profile import checked_id, read_profile
 from tamis.model.schema import Schema, context_name
 from tamis.model.tables import to_list, to_table
 from tamis.model.template import Template
-from tamis.model.values import CATEGORIES, Kind, Value, normalise, shown
+from tamis.model.values import Kind, Value, normalise, shown
 
 from . import bundle, notice, warm
 from .categories import Categories
 from .compile import Compiler
 from .contexts import ContextStore
 from .history import History
+from .options import attribute_name, known, read_indexed, read_scope
 from .profiles import ProfileStore
 from .replay import Replay
 from .subscriptions import Subscriptions
@@ -94,8 +94,8 @@ class Filter:
         graphs: Iterable[Any] | None = None,
         history: int = 0,
     ) -> None:
-        _known("strategy", strategy, STRATEGIES)
-        _known("index", index, INDEXES)
+        known("strategy", strategy, STRATEGIES)
+        known("index", index, INDEXES)
         self._policy = read_policy(policy)
         if index == "auto":
             index = "blocks" if strategy in ("agile", "noindex") else "skiplist"
@@ -106,10 +106,9 @@ class Filter:
         if isinstance(threads, bool) or not isinstance(threads, int) or not 1 <= threads <= 256:
             raise UsageError(f"threads: expected a whole number from 1 to 256, got {threads!r}")
         self.strategy, self.index, self.policy, self.threads = strategy, index, str(self._policy), threads
-        self.indexed = _read_indexed(indexed)
-        self.scope = _read_scope(scope, strategy)
-        known = read_graphs(graphs)
-        self._schema = Schema(schema, known)
+        self.indexed = read_indexed(indexed)
+        self.scope = read_scope(scope, strategy)
+        self._schema = Schema(schema, read_graphs(graphs))
         self._values = ValueStore()
         self._compiler = Compiler(self._schema, self._values)
         self._categories = self._compiler.categories = self._new_categories()
@@ -210,7 +209,11 @@ class Filter:
     def _flush(self) -> None:
         """Bring subscriptions that wait into the store and into the indexes; build worn indexes anew."""
         if self._values.wasteful():
-            self._compact()
+            kinds = {
+                column: self._schema.kind(context_name(attribute))
+                for attribute, column in self._compiler.context_attributes.column.items()
+            }
+            self._contexts.forget_lists(kinds, self._values)
         if self._categories.changed():
             self._rebuild()
         for shard, index in enumerate(self._indexes):
@@ -226,26 +229,6 @@ class Filter:
         clauses = [add() for add in added]
         if clauses:
             self._index_clauses(np.concatenate(clauses))
-
-    def _compact(self) -> None:
-        """Forget the lists that contexts held once."""
-        value = self._contexts.bundle.value
-        cells: list[tuple[int, NDArray[np.intp], NDArray[np.int64]]] = []
-        for attribute, column in self._compiler.context_attributes.column.items():
-            kind = self._schema.kind(context_name(attribute))
-            if column >= value.shape[1] or kind is None or kind.name not in ("list", "categories"):
-                continue
-            doubles = value[:, column]
-            sign = -1 if kind is CATEGORIES else 1
-            rows = np.flatnonzero(doubles < 0 if sign < 0 else doubles == doubles)
-            codes = doubles[rows].astype(np.int64)
-            cells.append((column, rows, -1 - codes if sign < 0 else codes))
-        held = np.unique(np.concatenate([np.zeros(0, np.int64), *(codes for _, _, codes in cells)]))
-        renamed = self._values.compact(held)
-        for column, rows, codes in cells:
-            now = renamed[np.searchsorted(held, codes)]
-            negative = bool(len(rows)) and value[rows[0], column] < 0
-            value[rows, column] = -1.0 - now if negative else now
 
     def _rebuild(self) -> None:
         """A graph has changed: gates that ask it may open or close."""
@@ -323,7 +306,7 @@ class Filter:
             raise EventError("context: expected a name, or an index from context_index(), got None")
         values: dict[str, Value | None] = {}
         for attribute, given in ({**attributes, **more} if attributes else more).items():
-            values[_attribute(attribute)] = self._readable(context_name(attribute), given)
+            values[attribute_name(attribute)] = self._readable(context_name(attribute), given)
         reason = self._schema.observe(
             {context_name(attribute): value for attribute, value in values.items()},
             f"since an update of {context if isinstance(context, str) else self._contexts.names[code]!r}",
@@ -367,7 +350,7 @@ class Filter:
 
         ``contexts`` are names, or integers from :meth:`context_index` (the fast way, with numeric ``values``).
         """
-        _attribute(attribute)
+        attribute_name(attribute)
         table = to_table({"context": contexts, "value": values}, "update_many")
         same = pa.DictionaryArray.from_arrays(pa.array(np.zeros(table.num_rows, np.int32)), pa.array([attribute]))
         columns = {"context": table.column("context"), "attribute": same, "value": table.column("value")}
@@ -625,37 +608,3 @@ class Filter:
 
 
 _NO_MESSAGES = b.Messages(np.zeros((0, 1)), np.zeros((0, 0), np.int16))
-
-
-def _known(what: str, given: Any, known: tuple[str, ...]) -> None:
-    if given not in known:
-        raise UsageError(f"{what}: expected one of {', '.join(known)}, got {given!r}")
-
-
-def _read_indexed(given: Any) -> int | tuple[str, ...]:
-    if isinstance(given, int) and not isinstance(given, bool) and 1 <= given <= MAX_SLOTS:
-        return given
-    if isinstance(given, Sequence) and not isinstance(given, str) and given and all(isinstance(n, str) for n in given):
-        return tuple(given)
-    raise UsageError(f"indexed: expected a number of attributes from 1 to {MAX_SLOTS}, or their names, got {given!r}")
-
-
-def _read_scope(given: Mapping[str, tuple[float, float]] | None, strategy: str) -> dict[str, tuple[float, float]]:
-    if given and strategy != "partial":
-        raise UsageError(f"scope: only strategy 'partial' has one, not {strategy!r}")
-    scope: dict[str, tuple[float, float]] = {}
-    for name, ends in (given or {}).items():
-        try:
-            low, high = (float(end) for end in ends)
-        except (TypeError, ValueError):
-            raise UsageError(f"scope: expected {{'{name}': (low, high)}}, got {ends!r}") from None
-        if not low <= high:
-            raise UsageError(f"scope: expected low <= high for {name!r}, got {ends!r}")
-        scope[_attribute(name)] = (low, high)
-    return scope
-
-
-def _attribute(name: object) -> str:
-    if not isinstance(name, str) or not name:
-        raise EventError(f"update: expected the name of an attribute, got {shown(name)}")
-    return name
