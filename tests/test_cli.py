@@ -375,3 +375,25 @@ def test_small_demo_runs_and_agrees_with_the_reference() -> None:
     assert done.returncode == 0, done.stderr
     assert "equal, match by match" in done.stdout
     assert "busiest warehouses" in done.stdout
+
+
+# -- content graphs ----------------------------------------------------------------------------------------------
+
+
+def test_graphs_from_edge_tables(tmp_path: Path) -> None:
+    (tmp_path / "topics.csv").write_text("parent,child\nsport,baseball\nbaseball,red sox\nnews,politics\n")
+    (tmp_path / "p.tamis").write_text(
+        "fan@u: topic within ctx.topics\nall: topic within 'news'\nbad: topic within 'nws'\n"
+    )
+    (tmp_path / "c.csv").write_text('context,topics\nu,"[""sport"", ""politics""]"\n')
+    rows = lines({"topic": "red sox"}, {"topic": ["politics", "sport"]}, {"topic": "nowhere"})
+    graph = ["--graph", f"topic={tmp_path / 'topics.csv'}"]
+    done = tamis("match", "-p", tmp_path / "p.tamis", "-c", tmp_path / "c.csv", "-m", "-", *graph, stdin=rows)
+    assert matches(done) == [(0, "fan"), (1, "fan"), (1, "all")]
+    assert "no category 'nws'" in done.stderr
+    assert "no category 'nowhere'" in done.stderr
+    why = tamis("explain", "-p", tmp_path / "p.tamis", "--id", "all", "-m", '{"topic": "sport"}', *graph)
+    assert "✗ topic within 'news'   (topic = 'sport')" in why.stdout
+    wrong = tamis("check", tmp_path / "p.tamis", "--graph", "topics.csv")
+    assert wrong.returncode != 0
+    assert "expected attribute=file" in wrong.stderr

@@ -92,7 +92,13 @@ def first_kinds(target: Filter) -> Kinds:
 # -- filtering ---------------------------------------------------------------------------------------------------
 
 
-def make_filter(strategy: str | None, index: str | None, threads: int | None, schema: Sequence[str]) -> Filter:
+def make_filter(
+    strategy: str | None,
+    index: str | None,
+    threads: int | None,
+    schema: Sequence[str],
+    graphs: Sequence[str] = (),
+) -> Filter:
     """A filter with the options that were given."""
     from tamis import Filter
 
@@ -103,7 +109,18 @@ def make_filter(strategy: str | None, index: str | None, threads: int | None, sc
             raise UsageError(f"--schema {item!r}: expected name=kind, such as price=number or ctx.stock=number")
         declared[name.strip()] = kind.strip()
     options: dict[str, Any] = {"strategy": strategy, "index": index, "threads": threads, "schema": declared or None}
+    options["graphs"] = [_graph(item) for item in graphs] or None
     return Filter(**{name: value for name, value in options.items() if value is not None})
+
+
+def _graph(item: str) -> Any:
+    """The content graph that ``--graph topic=edges.csv`` names."""
+    from tamis.graph import ContentGraph
+
+    name, sign, path = item.partition("=")
+    if not sign or not name.strip() or not path.strip():
+        raise UsageError(f"--graph {item!r}: expected attribute=file, such as topic=edges.csv (columns parent, child)")
+    return ContentGraph.read(path.strip(), name=name.strip())
 
 
 def set_contexts(target: Filter, records: Records, bad: Rejections) -> None:
@@ -199,6 +216,17 @@ SchemaOption = Annotated[
 ]
 
 
+GraphOption = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--graph",
+        "-g",
+        metavar="NAME=FILE",
+        help="A content graph for within and covers: topic=edges.csv with columns parent, child. May be repeated.",
+    ),
+]
+
+
 def _version(wanted: bool) -> None:
     if wanted:
         from importlib.metadata import version
@@ -245,6 +273,7 @@ def match(
     input_format: Annotated[Wire | None, typer.Option(help="Overrides the extension of --messages.")] = None,
     strict: Annotated[bool, typer.Option("--strict", help="Exit code 1 when anything was rejected.")] = False,
     schema: SchemaOption = None,
+    graph: GraphOption = None,
     strategy: Annotated[
         str | None, typer.Option(help="What an update does to an index: agile, eager, partial, gbu, noindex.")
     ] = None,
@@ -274,7 +303,7 @@ does. When neither file has the column, all updates are applied first.
     bad = Rejections()
     form = output_form(format, output)
     wire = None if input_format is None else input_format.value
-    target = make_filter(strategy, index, threads, schema or [])
+    target = make_filter(strategy, index, threads, schema or [], graph or [])
     _load(target, profiles, contexts, bad)
     kinds = first_kinds(target)
     sink = Sink(form, output, key)
@@ -392,6 +421,7 @@ def explain(
     contexts: ContextsOption = None,
     order: Annotated[str, typer.Option(help="The column that orders the updates, when they have it.")] = "seq",
     schema: SchemaOption = None,
+    graph: GraphOption = None,
 ) -> None:
     """Say why a message matches a profile, or which predicate fails with which values.
 
@@ -404,7 +434,7 @@ def explain(
     from tamis import EventLog
 
     bad = Rejections()
-    target = make_filter(None, None, None, schema or [])
+    target = make_filter(None, None, None, schema or [], graph or [])
     _load(target, profiles, contexts, bad)
     if updates is not None:
         pending = read_updates(updates, first_kinds(target), bad)
@@ -436,6 +466,7 @@ def check(
         Report.text
     ),
     schema: SchemaOption = None,
+    graph: GraphOption = None,
 ) -> None:
     """Check profiles: every error at once, with a caret at its place. Exit code 1 when there is any.
 
@@ -445,7 +476,7 @@ def check(
       tamis check warehouses.tamis
       tamis check profiles/*.tamis --format json
     """
-    target = make_filter(None, None, None, schema or [])
+    target = make_filter(None, None, None, schema or [], graph or [])
     total = errors = 0
     for file in files:
         bad = Rejections()

@@ -232,7 +232,13 @@ def cells(column: Any, kind: str) -> Column:
 
 
 def _converter(kind: str | None) -> Callable[[str], Any]:
-    converters: dict[str, Callable[[str], Any]] = {"number": _number, "boolean": _boolean, "time": as_time, "text": str}
+    converters: dict[str, Callable[[str], Any]] = {
+        "number": _number,
+        "boolean": _boolean,
+        "time": as_time,
+        "text": str,
+        "categories": _categories,
+    }
     return converters.get(kind or "", _json)
 
 
@@ -243,6 +249,11 @@ def _number(text: str) -> int | float | str:
         except ValueError:
             continue
     return text
+
+
+def _categories(text: str) -> Any:
+    """One category, or several as a JSON list."""
+    return _json(text) if text.lstrip().startswith("[") else text
 
 
 def _boolean(text: str) -> bool | str:

@@ -18,11 +18,13 @@ from numpy.typing import NDArray
 
 from tamis.errors import EventError, InvariantError, ProfileError, TamisError, UsageError
 from tamis.model import tree as t
+from tamis.model.categories import Graphs, read_graphs
 from tamis.model.events import EventLog
 from tamis.model.explanation import Explanation, explain
 from tamis.model.matches import Id, Matches, Rejected
 from tamis.model.meaning import assigned, holds
 from tamis.model.packed import pack, unpack
+from tamis.model.past import Past, history_room, recall_bounds
 from tamis.model.profile import Profile, checked_id, read_profile, well_formed
 from tamis.model.schema import Schema, context_name, message_name
 from tamis.model.tables import to_list, to_table
@@ -57,8 +59,11 @@ class ReferenceFilter:
     (['w-A'], {'stock': 5.0})
     """
 
-    def __init__(self, *, schema: Mapping[str, str | Kind] | None = None) -> None:
-        self._schema = Schema(schema)
+    def __init__(self, *, schema: Mapping[str, str | Kind] | None = None, graphs: Any = None, history: int = 0) -> None:
+        self._graphs: Graphs = read_graphs(graphs)
+        self._schema = Schema(schema, self._graphs)
+        self._room = history_room(history)
+        self._history: list[tuple[int, dict[str, Any]]] = []
         self._profiles: dict[Id, _Subscription] = {}
         self._contexts: dict[str, dict[str, Value]] = {}
         self._names: list[str] = []
@@ -83,7 +88,7 @@ class ReferenceFilter:
         rows = to_table(table, "subscribe_many")
         for name in ("id", *prepared.parameters()):
             rows.column(name)
-        schema = Schema.from_dict(self._schema.to_dict())
+        schema = self._copied_schema()
         before = (schema, dict(self._profiles), dict(self._contexts), list(self._names))
         wrong = []
         for i, row in enumerate(rows.rows()):
@@ -150,7 +155,7 @@ class ReferenceFilter:
     def update_many(self, contexts: Any, attribute: str, values: Any) -> None:
         """Sets one attribute of many contexts, in order; all or nothing."""
         table = to_table({"context": contexts, "value": values}, "update_many")
-        schema = Schema.from_dict(self._schema.to_dict())
+        schema = self._copied_schema()
         changes = []
         for i, (context, value) in enumerate(
             zip(to_list(table.column("context")), to_list(table.column("value")), strict=True)
@@ -201,6 +206,9 @@ class ReferenceFilter:
             self._contexts[name].pop(attribute, None)
         else:
             self._contexts[name][attribute] = value
+
+    def _copied_schema(self) -> Schema:
+        return Schema.from_dict(self._schema.to_dict(), self._graphs)
 
     def _readable(self, name: str, value: Any) -> Value | None:
         try:
@@ -263,19 +271,46 @@ class ReferenceFilter:
     def _message(self, message: Mapping[str, Any]) -> tuple[list[Id], list[str]]:
         """The matches of one message, and why effects were skipped."""
         values = self._accept(message)
+        if self._room:
+            self._history = [*self._history, (self._stats["messages"], dict(message))][-self._room :]
         self._stats["messages"] += 1
-        found = [s for s in self._profiles.values() if holds(s.profile.condition, values, self._of(s.context))]
+        found = [s for s in self._profiles.values() if self._holds(s.profile.condition, values, s.context)]
         skipped: list[str] = []
         for subscription in found:
             for effect in subscription.profile.effects:
                 self._effect(effect, values, subscription.context or "", f"profile {subscription.id!r}", skipped)
         for track in self._tracks:
             name = track.template.fill(values)
-            if name is not None and holds(track.profile.condition, values, self._of(name)):
+            if name is not None and self._holds(track.profile.condition, values, name):
                 for effect in track.profile.effects:
                     self._effect(effect, values, name, f"track {track.template.text!r}", skipped)
         self._stats["matches"] += len(found)
         return [subscription.id for subscription in found], skipped
+
+    def _holds(self, condition: t.Condition, values: Mapping[str, Value], context: str | None) -> bool:
+        return holds(condition, values, self._of(context), graphs=self._graphs)
+
+    def recall(self, id: Id, *, since: int = 0, limit: int | None = None) -> list[Past]:
+        """The messages of the history that a profile matches as its context stands now, oldest first.
+
+        ``since`` is the number of the first message to look at, ``limit`` asks for the newest ones only. A message
+        that would be rejected now matches nothing. Changes no context.
+        """
+        if id not in self:
+            raise EventError(f"recall: there is no profile {shown(id)}")
+        since, limit = recall_bounds(since, limit, self._room)
+        subscription = self._profiles[_key(id)]
+        found = []
+        for number, message in self._history:
+            if number < since:
+                continue
+            try:
+                values = self._accept(message)
+            except EventError:
+                continue
+            if self._holds(subscription.profile.condition, values, subscription.context):
+                found.append(Past(number, dict(message)))
+        return found if limit is None else found[max(0, len(found) - limit) :]
 
     def _of(self, context: str | None) -> Mapping[str, Value]:
         return {} if context is None else self._contexts.get(context, {})
@@ -310,7 +345,7 @@ class ReferenceFilter:
             raise EventError(f"explain: there is no profile {shown(id)}")
         subscription = self._profiles[id]
         schema = self._schema
-        self._schema = Schema.from_dict(schema.to_dict())
+        self._schema = self._copied_schema()
         try:
             values = self._accept(message)
         except EventError as error:
@@ -318,7 +353,14 @@ class ReferenceFilter:
         finally:
             self._schema = schema
         context = self._of(subscription.context)
-        return explain(subscription.profile.condition, values, context, id=id, context_name=subscription.context)
+        return explain(
+            subscription.profile.condition,
+            values,
+            context,
+            id=id,
+            context_name=subscription.context,
+            graphs=self._graphs,
+        )
 
     # -- the whole ---------------------------------------------------------------------------------------------
 
@@ -352,7 +394,7 @@ class ReferenceFilter:
                     raise InvariantError(f"context {name!r}: {reason or attribute + ' is unknown'}")
 
     def save(self, path: str | Path) -> None:
-        """Writes everything to one JSON file."""
+        """Writes everything but the graphs and the history to one JSON file."""
         state = {
             "format": "tamis-reference-1",
             "schema": self._schema.to_dict(),
@@ -367,13 +409,16 @@ class ReferenceFilter:
         Path(path).write_text(json.dumps(state), encoding="utf-8")
 
     @classmethod
-    def load(cls, path: str | Path) -> ReferenceFilter:
-        """The filter that :meth:`save` wrote."""
+    def load(cls, path: str | Path, *, graphs: Any = None, history: int = 0) -> ReferenceFilter:
+        """The filter that :meth:`save` wrote, over the graphs it had."""
         state = json.loads(Path(path).read_text(encoding="utf-8"))
         if not isinstance(state, dict) or state.get("format") != "tamis-reference-1":
             raise UsageError(f"{path}: not a saved reference filter")
-        filter = cls()
-        filter._schema = Schema.from_dict(state["schema"])
+        filter = cls(graphs=graphs, history=history)
+        filter._schema = Schema.from_dict(state["schema"], filter._graphs)
+        missing = {graph for known in filter._schema.to_dict().get("categories", {}).values() for graph in known}
+        if missing - filter._graphs.keys():
+            raise UsageError(f"{path}: has profiles on graphs; give graphs={sorted(missing - filter._graphs.keys())}")
         for name, values in state["contexts"].items():
             filter._open(name)
             filter._contexts[name] = {attribute: unpack(value) for attribute, value in values.items()}

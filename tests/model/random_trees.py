@@ -15,6 +15,7 @@ from tamis.model.tree import (
     Compare,
     Condition,
     Context,
+    Covers,
     Expression,
     Function,
     Has,
@@ -29,13 +30,14 @@ from tamis.model.tree import (
     Parameter,
     StartsWith,
     Truth,
+    Within,
 )
 
 texts = st.text(st.characters(exclude_categories=["Cs"]), max_size=8) | st.sampled_from(
     ["it's", 'say "hi"', "'\"", "a\\b", "\n\t\r", "\x00", "--", "# no", "{x}", "'", "''", "\u2028", "😀"]
 )
 ODD = "x y order.quantity date timestamp number abs has distance r R is Preis_€ größe and NOT in ctx ctx.x CTX.y null"
-words = st.sampled_from([*ODD.split(), "true", "odd name", "`", "a``b", "1x", "x.", "ℵ", "²", "e5"])
+words = st.sampled_from([*ODD.split(), "true", "within", "odd name", "`", "a``b", "1x", "x.", "ℵ", "²", "e5"])
 names = words | st.text(string.ascii_letters + "._`µ ", min_size=1, max_size=6)
 times = st.datetimes(min_value=datetime(1, 1, 1), timezones=st.just(UTC)).map(lambda when: when.replace(fold=0))
 numbers = st.integers(-(2**63), 2**63 - 1) | st.floats() | st.integers(-3, 3)
@@ -61,6 +63,8 @@ expressions: st.SearchStrategy[Expression] = st.recursive(leaves, _expressions, 
 items = st.lists(expressions, max_size=4).map(lambda given: Items(tuple(given)))
 like_patterns = st.sampled_from(["a%", "_", "", "\\%", "it's\\\\", "\n"]).map(Literal) | parameters
 regexes = st.sampled_from(["a+", r"^\d{2}$", "", "(?i)x|y", "'"]).map(Literal) | parameters
+category_lists = st.lists(texts.map(Literal) | parameters, max_size=3).map(lambda given: Items(tuple(given)))
+categories = texts.map(Literal) | attributes | parameters | category_lists
 predicates: st.SearchStrategy[Condition] = (
     st.builds(Compare, st.sampled_from(["==", "!=", "<", "<=", ">", ">="]), expressions, expressions)
     | st.builds(Between, expressions, expressions, expressions)
@@ -68,6 +72,8 @@ predicates: st.SearchStrategy[Condition] = (
     | st.builds(Like, expressions, like_patterns)
     | st.builds(StartsWith, expressions, expressions)
     | st.builds(Matches, expressions, regexes)
+    | st.builds(Within, attributes, categories)
+    | st.builds(Covers, attributes, categories)
     | st.builds(Has, attributes)
     | st.builds(Truth, attributes | parameters | st.booleans().map(Literal))
 )

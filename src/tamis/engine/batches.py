@@ -1,8 +1,9 @@
 """Segments of a log in batches: which of them can be, how they are cut, and the calls of their kernels.
 
 Guarantees the matches of one event at a time. Effects and tracks let a message change what the next one sees, so a
-filter that has any is replayed one event at a time, and so is what batches do not make faster: entries at the root of
-``blocks`` (there an update is a plain store, and a message a scan), short logs, the scan without an index.
+filter that has any is replayed one event at a time, and so are content graphs, and what batches do not make faster:
+entries at the root of ``blocks`` (there an update is a plain store, and a message a scan), short logs, the scan without
+an index.
 """
 
 from __future__ import annotations
@@ -61,7 +62,7 @@ class Batches:
     def wanted(self, messages: int, updates: int) -> bool:
         """Whether a segment of so many events is to be batched."""
         f = self._filter
-        if f.batching is None or f.batching.strategy == UNBATCHED or messages < 2 or f._tracks:
+        if f.batching is None or f.batching.strategy == UNBATCHED or messages < 2 or f._tracks or f._categories:
             return False
         if isinstance(f._indexes[0].bundle, b.Scan) or f._contexts.bundle.value.shape[1] > FIELDS:
             return False

@@ -15,6 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tamis.errors import UsageError
+from tamis.graph import ContentGraph
 from tamis.model.packed import pack, unpack
 from tamis.model.schema import Schema
 from tamis.model.template import Template
@@ -48,6 +49,9 @@ def save(f: Filter, path: Path) -> None:
     }
     for shard, index in enumerate(f._indexes):
         rooms[f"index{shard}"] = index.arrays()
+        rooms[f"catalogue{shard}"] = f._catalogues[shard].arrays()
+    for number, graph in enumerate(f._schema.graphs.values()):
+        rooms[f"graph{number}"] = graph.arrays()  # type: ignore[attr-defined]
     for room, arrays in rooms.items():
         for name, array in arrays.items():
             np.save(fresh / f"{room}.{name}.npy", array)
@@ -65,10 +69,12 @@ def load(cls: type[Filter], path: Path) -> Filter:
         raise UsageError(f"{path}: not a saved filter: {error}") from None
     if not isinstance(state, dict) or state.get("format") != FORMAT:
         raise UsageError(f"{path}: not a saved filter, or saved by another version (expected {FORMAT})")
-    f = cls(**state["options"])
-    f._schema = Schema.from_dict(state["schema"])
+    graphs = [ContentGraph.from_arrays(name, _room(path, f"graph{i}")) for i, name in enumerate(state["graphs"])]
+    f = cls(**state["options"], graphs=graphs)
+    f._schema = Schema.from_dict(state["schema"], f._schema.graphs)
     f._values = ValueStore.adopt(_room(path, "values"), state["patterns"])
     compiler = f._compiler = Compiler(f._schema, f._values)
+    compiler.gated = state["gated"]
     compiler.adopt(_room(path, "templates"))
     compiler.attributes, compiler.context_attributes = Names(state["attributes"]), Names(state["context_attributes"])
     for attribute in ("message_patterns", "context_patterns"):
@@ -76,6 +82,7 @@ def load(cls: type[Filter], path: Path) -> Filter:
     compiler.open_patterns = [tuple(asked) for asked in state["open_patterns"]]
     compiler.has_wide = state["has_wide"]
     compiler.reopen(*([(at, unpack(side)) for at, side in names] for names in state["open"]))
+    f._categories = compiler.categories = f._new_categories()
     f._contexts = ContextStore.adopt(_room(path, "contexts"))
     f._profiles = ProfileStore.adopt(_room(path, "profiles"))
     f._subscriptions = Subscriptions(f._schema, compiler, f._contexts, f._profiles)
@@ -85,8 +92,10 @@ def load(cls: type[Filter], path: Path) -> Filter:
         f._auto.adopt(state["choice"])
     for shard, index in enumerate(f._indexes):
         index.adopt(_room(path, f"index{shard}"))
+        f._catalogues[shard].adopt(_room(path, f"catalogue{shard}"))
     f._tracks = [_track(saved) for saved in state["tracks"]]
     f._counts.update(state["counts"])
+    f._history.start(f._counts["messages"])
     f._fit()
     f._prepare_patterns()
     return f
@@ -113,8 +122,11 @@ def _state(f: Filter) -> dict[str, Any]:
             "indexed": f.indexed,
             "scope": f.scope,
             "batching": None if f.batching is None else f.batching.to_dict(),
+            "history": f._history.room,
         },
         "choice": None if f._auto is None else f._auto.state(),
+        "graphs": list(f._schema.graphs),
+        "gated": compiler.gated,
         "schema": f._schema.to_dict(),
         "patterns": f._values.patterns(),
         "attributes": list(compiler.attributes.column),

@@ -30,6 +30,7 @@ __all__ = ["MAX_CLAUSES", "Columns", "Compiler", "Names", "Shape"]
 
 MAX_SIGNATURES = 4_096
 _NOTHING: frozenset[str] = frozenset()
+_CODED = ("text", "list", "categories")  # kinds whose values are codes
 # Encoded parameter columns: doubles, and residuals where integers are beyond 2**53.
 Columns = Mapping[str, tuple[NDArray[np.float64], NDArray[np.int16] | None]]
 
@@ -86,8 +87,7 @@ class Compiler(TemplateStore):
         templates = tuple(draft.template(clause) for clause in spread(clauses))
         effect_codes = tuple(draft.effect(effect) for effect in effects)
         stores = any(
-            (kind := self.schema.kind(context_name(effect.target))) is None or kind.name in ("text", "list")
-            for effect in effects
+            (kind := self.schema.kind(context_name(effect.target))) is None or kind.name in _CODED for effect in effects
         )
         own = any(isinstance(n, t.Parameter) for effect in effects for n in t.walk(effect.value))
         return Shape(

@@ -3,15 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from tamis.index.growth import with_room, zeros
 from tamis.kernels.bundles import ABSENT, Contexts
+from tamis.model.values import CATEGORIES, Kind
 
 from .strings import StringTable
+
+if TYPE_CHECKING:
+    from .values import ValueStore
 
 
 class ContextStore:
@@ -50,6 +54,24 @@ class ContextStore:
         if wide and not len(old.residual):
             old = old.replace(residual=zeros(old.value.shape, np.int16))
         self.bundle = old
+
+    def forget_lists(self, kinds: Mapping[int, Kind | None], values: ValueStore) -> None:
+        """Forget the lists that contexts held once; ``kinds`` are those of the columns. O(cells + lists)."""
+        value = self.bundle.value
+        cells: list[tuple[int, NDArray[np.intp], NDArray[np.int64]]] = []
+        for column, kind in kinds.items():
+            if column >= value.shape[1] or kind is None or kind.name not in ("list", "categories"):
+                continue
+            doubles = value[:, column]
+            either = kind is CATEGORIES  # lists have negative codes there
+            rows = np.flatnonzero(doubles < 0 if either else doubles == doubles)
+            codes = doubles[rows].astype(np.int64)
+            cells.append((column, rows, -1 - codes if either else codes))
+        held = np.unique(np.concatenate([np.zeros(0, np.int64), *(codes for _, _, codes in cells)]))
+        renamed = values.compact(held)
+        for column, rows, codes in cells:
+            now = renamed[np.searchsorted(held, codes)]
+            value[rows, column] = -1 - now if kinds[column] is CATEGORIES else now
 
     def arrays(self) -> dict[str, NDArray[Any]]:
         n = len(self.names)

@@ -18,7 +18,7 @@ from tamis.errors import EventError
 from tamis.kernels.bundles import ABSENT
 from tamis.model.schema import Schema
 from tamis.model.tables import Column, to_list
-from tamis.model.values import BOOLEAN, NUMBER, TEXT, TIME, Kind, normalise
+from tamis.model.values import BOOLEAN, CATEGORIES, LIST_OF, NUMBER, TEXT, TIME, Kind, normalise
 
 from .values import WIDE, ValueStore
 
@@ -50,7 +50,11 @@ def encode_column(name: str, column: Column, schema: Schema, values: ValueStore,
         if column.null_count == len(column):
             return Encoded(np.full(len(column), ABSENT), None, {})
         given = column_kind(column.type) if len(column) > FEW else None
-        if given is not None and given is kind:
+        if len(column) > FEW and (kind is CATEGORIES or kind is LIST_OF[TEXT] or (kind is TEXT and schema.bound(name))):
+            texts = _encode_texts(name, column, kind, schema, values)
+            if texts is not None:
+                return texts
+        elif given is not None and given is kind:
             fast = encode_arrow(column, kind, values)
             if fast is not None:
                 return fast
@@ -110,6 +114,41 @@ def encode_arrow(column: pa.Array, kind: Kind, values: ValueStore) -> Encoded | 
     return _encode_integers(raw, absent)
 
 
+def _encode_texts(name: str, column: pa.Array, kind: Kind, schema: Schema, values: ValueStore) -> Encoded | None:
+    """A column of texts, or of lists of texts, whose values may have to be categories; None if it is another one."""
+    listed = pa.types.is_list(column.type) or pa.types.is_large_list(column.type)
+    if (listed and kind is TEXT) or (not listed and kind is LIST_OF[TEXT]):
+        return None
+    flat = column.flatten() if listed else column
+    if column_kind(flat.type) is not TEXT:
+        return None
+    coded = flat if pa.types.is_dictionary(flat.type) else flat.dictionary_encode()
+    if not len(coded.dictionary):
+        doubles = np.full(len(flat), ABSENT)
+    else:
+        codes = values.texts.intern_many(coded.dictionary.cast(pa.large_string()))
+        absent = np.asarray(coded.is_null()) if coded.null_count else None
+        doubles = _with_absent(codes.astype(np.float64)[np.asarray(coded.indices.fill_null(0))], absent)
+    rows = None
+    if listed:
+        lengths = np.asarray(pc.fill_null(pc.list_value_length(column), 0)).astype(np.int64)
+        found = values.add_lists(lengths, doubles, pinned=False).astype(np.float64)
+        doubles = -1.0 - found if kind is CATEGORIES else found
+        doubles = _with_absent(doubles, np.asarray(column.is_null()) if column.null_count else None)
+        rows = np.repeat(np.arange(len(column)), lengths)
+    wrong: dict[int, str] = {}
+    reasons = [schema.unknown(name, text) if text is not None else None for text in coded.dictionary.to_pylist()]
+    if any(reasons):
+        unknown = np.array([reason is not None for reason in reasons])
+        indices = np.asarray(coded.indices.fill_null(0))
+        bad = unknown[indices]
+        if coded.null_count:
+            bad &= ~np.asarray(coded.is_null())
+        for at in np.flatnonzero(bad).tolist():
+            wrong.setdefault(at if rows is None else int(rows[at]), str(reasons[indices[at]]))
+    return Encoded(doubles, None, wrong)
+
+
 def _encode_integers(raw: NDArray[Any], absent: NDArray[np.bool_] | None) -> Encoded:
     doubles = raw.astype(np.float64)
     residual = None
@@ -128,6 +167,7 @@ def _with_absent(doubles: NDArray[np.float64], absent: NDArray[np.bool_] | None)
 
 
 def _encode_list(name: str, column: list[Any], schema: Schema, values: ValueStore, label: str) -> Encoded:
+    kind = schema.kind(name)
     doubles = np.full(len(column), ABSENT)
     residuals = np.zeros(len(column), np.int16)
     wrong: dict[int, str] = {}
@@ -145,5 +185,5 @@ def _encode_list(name: str, column: list[Any], schema: Schema, values: ValueStor
         if reason is not None:
             wrong[i] = reason
             continue
-        doubles[i], residuals[i] = values.encode(value)
+        doubles[i], residuals[i] = values.encode_as(kind, value)
     return Encoded(doubles, residuals if residuals.any() else None, wrong)

@@ -17,17 +17,19 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from tamis.errors import EventError, InvariantError, ProfileError, UsageError
-from tamis.index import FAMILY, BlocksIndex, Index, NoIndex
+from tamis.index import FAMILY, BlocksIndex, CatalogueIndex, Index, NoIndex
+from tamis.index.catalogue import wanted
 from tamis.index.policy import read_policy
-from tamis.index.slots import MAX_SLOTS
 from tamis.kernels import bundles as b
 from tamis.kernels import process as kernel
 from tamis.kernels.program import DEPTH
 from tamis.model import tree as t
 from tamis.model.batching import MINI, UNBATCHED, Batching
+from tamis.model.categories import read_graphs
 from tamis.model.events import EventLog
 from tamis.model.explanation import Explanation, explain
 from tamis.model.matches import Id, Matches
+from tamis.model.past import Past, history_room, recall_bounds
 from tamis.model.profile import checked_id, read_profile
 from tamis.model.schema import Schema, context_name
 from tamis.model.tables import to_list, to_table
@@ -36,8 +38,11 @@ from tamis.model.values import Kind, Value, normalise, shown
 
 from . import bundle, notice, warm
 from .auto import Auto
+from .categories import Categories
 from .compile import Compiler
 from .contexts import ContextStore
+from .history import History
+from .options import attribute_name, known, read_indexed, read_scope
 from .plan import Plan, plan_of
 from .profiles import ProfileStore
 from .replay import Replay
@@ -77,7 +82,9 @@ class Filter:
     unless told otherwise. ``policy`` is when ``agile`` makes it more exact again:
     ``cost``, ``always``, ``fixed(FP)`` or ``auto(C)``. ``threads`` is the number of cores a log is spread over,
     ``schema`` declares kinds of names, such as ``{"price": "number", "ctx.portfolio": "list of text"}``. ``batching``
-    lets logs be processed in batches, as fast as :mod:`tamis.flow.batching` says and exact all the same.
+    lets logs be processed in batches, as fast as :mod:`tamis.flow.batching` says and exact all the same. ``graphs`` are
+    content graphs for ``within`` and ``covers``, each named as the attribute whose categories it holds. ``history`` is
+    how many messages are kept for :meth:`recall`.
     """
 
     def __init__(
@@ -91,9 +98,11 @@ class Filter:
         indexed: int | str | Sequence[str] | None = None,
         scope: Mapping[str, tuple[float, float]] | None = None,
         batching: Batching | str | Mapping[str, Any] | None = None,
+        graphs: Iterable[Any] | None = None,
+        history: int = 0,
     ) -> None:
-        _known("strategy", strategy, STRATEGIES)
-        _known("index", index, INDEXES)
+        known("strategy", strategy, STRATEGIES)
+        known("index", index, INDEXES)
         self._policy = read_policy(policy)
         if index == "blocks" and strategy not in ("agile", "noindex"):
             raise UsageError(
@@ -102,17 +111,20 @@ class Filter:
         if isinstance(threads, bool) or not isinstance(threads, int) or not 1 <= threads <= 256:
             raise UsageError(f"threads: expected a whole number from 1 to 256, got {threads!r}")
         self.strategy, self.index, self.policy, self.threads = strategy, index, str(self._policy), threads
-        self.indexed = _read_indexed(("auto" if index == "auto" else 2) if indexed is None else indexed)
-        self.scope = _read_scope(scope, strategy)
+        self.indexed = read_indexed(("auto" if index == "auto" else 2) if indexed is None else indexed)
+        self.scope = read_scope(scope, strategy)
         self.batching = batching
-        self._schema = Schema(schema)
+        self._schema = Schema(schema, read_graphs(graphs))
         self._values = ValueStore()
         self._compiler = Compiler(self._schema, self._values)
+        self._categories = self._compiler.categories = self._new_categories()
+        self._history = History(history_room(history))
         self._contexts = ContextStore()
         self._profiles = ProfileStore()
         chooses = strategy != "noindex" and (index == "auto" or (index in FAMILY and self.indexed == "auto"))
         self._auto = Auto(self) if chooses else None
         self._indexes: list[Index] = [self._new_index() for _ in range(threads)]
+        self._catalogues = [CatalogueIndex(strategy != "agile") for _ in range(threads)]
         self._subscriptions = Subscriptions(self._schema, self._compiler, self._contexts, self._profiles)
         self._tracks: list[Track] = []
         # Set when this filter is one of several: which contexts are its own for tracks to change.
@@ -124,6 +136,10 @@ class Filter:
         self._stack = [np.zeros((2, DEPTH)) for _ in range(threads)]
         self._worlds: list[Any] = [None] * threads
         self._pool: ThreadPoolExecutor | None = None
+
+    def _new_categories(self) -> Categories:
+        columns = self._compiler.attributes
+        return Categories(self._schema.graphs, self._schema, self._values, columns, self.threads)
 
     def _new_index(self) -> Index:
         if self._auto is not None:
@@ -218,6 +234,14 @@ class Filter:
 
     def _flush(self) -> None:
         """Bring subscriptions that wait into the store and into the indexes; build worn indexes anew."""
+        if self._values.wasteful():
+            kinds = {
+                column: self._schema.kind(context_name(attribute))
+                for attribute, column in self._compiler.context_attributes.column.items()
+            }
+            self._contexts.forget_lists(kinds, self._values)
+        if self._categories.changed():
+            self._rebuild()
         if self._auto is not None:
             self._auto.review()
         for shard, index in enumerate(self._indexes):
@@ -237,8 +261,20 @@ class Filter:
         if clauses:
             self._index_clauses(np.concatenate(clauses))
 
+    def _rebuild(self) -> None:
+        """A graph has changed: gates that ask it may open or close."""
+        for shard, index in enumerate(self._indexes):
+            world = self._world(shard)
+            if self._compiler.gated:
+                index.build(self._live(shard), world, len(self._compiler.attributes))
+            filed = self._live(shard, filed=True)
+            if len(filed):
+                self._catalogues[shard].build(filed, world, self._categories.sizes())
+
     def _index_clauses(self, clauses: NDArray[np.int32]) -> None:
         self._fit()
+        if self._categories and self.strategy != "noindex":
+            clauses = self._file(clauses)
         kernel.link(clauses, self._contexts.bundle, self._profiles.clause_bundle())
         self._prepare_patterns()
         attributes = len(self._compiler.attributes)
@@ -253,13 +289,31 @@ class Filter:
                     else:
                         index.build(self._live(shard), world, attributes)
 
+    def _file(self, clauses: NDArray[np.int32]) -> NDArray[np.int32]:
+        """Enter the clauses that ask for categories into the catalogues; returns the others."""
+        mine = wanted(clauses, self._world(0), self._categories.sizes())
+        filed = clauses[mine]
+        self._profiles.meta[filed, b.FLAGS] |= b.FILED
+        for shard, catalogue in enumerate(self._catalogues):
+            some = filed[self._shard_of(filed) == shard] if self.threads > 1 else filed
+            world = self._world(shard)
+            if len(some) and not catalogue.insert(some, world):
+                with notice.compiling():
+                    catalogue.build(self._live(shard, filed=True), world, self._categories.sizes())
+        return clauses[~mine]
+
     def _shard_of(self, clauses: NDArray[np.int32]) -> NDArray[np.int64]:
         """A clause lives with its context; one without context by its profile."""
         meta = self._profiles.meta[clauses]
         return np.where(meta[:, b.CONTEXT] >= 0, meta[:, b.CONTEXT], meta[:, b.PROFILE]) % self.threads
 
-    def _live(self, shard: int) -> NDArray[np.int32]:
+    def _live(self, shard: int, filed: bool = False) -> NDArray[np.int32]:
+        """The live clauses of a shard that are in its index, or those that are in its catalogue."""
         clauses = self._profiles.live_clauses()
+        if self._categories:
+            clauses = clauses[((self._profiles.meta[clauses, b.FLAGS] & b.FILED) != 0) == filed]
+        elif filed:
+            return clauses[:0]
         return clauses[self._shard_of(clauses) == shard] if self.threads > 1 else clauses
 
     def _retire(self, codes: list[int]) -> None:
@@ -267,6 +321,10 @@ class Filter:
             clauses = np.array(self._profiles.clauses_of(code), np.int32)
             if len(clauses):
                 shard = int(self._shard_of(clauses[:1])[0]) if self.threads > 1 else 0
+                filed = (self._profiles.meta[clauses, b.FLAGS] & b.FILED) != 0
+                if filed.any():
+                    self._catalogues[shard].remove(clauses[filed], self._world(shard))
+                    clauses = clauses[~filed]
                 self._indexes[shard].remove(clauses, self._world(shard))
                 for k in clauses.tolist():
                     kernel.unlink(k, self._contexts.bundle, self._profiles.clause_bundle())
@@ -282,7 +340,7 @@ class Filter:
             raise EventError("context: expected a name, or an index from context_index(), got None")
         values: dict[str, Value | None] = {}
         for attribute, given in ({**attributes, **more} if attributes else more).items():
-            values[_attribute(attribute)] = self._readable(context_name(attribute), given)
+            values[attribute_name(attribute)] = self._readable(context_name(attribute), given)
         reason = self._schema.observe(
             {context_name(attribute): value for attribute, value in values.items()},
             f"since an update of {context if isinstance(context, str) else self._contexts.names[code]!r}",
@@ -290,7 +348,8 @@ class Filter:
         if reason is not None:
             raise EventError(reason)
         for attribute, value in values.items():
-            self._store(code, self._compiler.context_attributes[attribute], *self._values.encode(value))
+            encoded = self._values.encode_as(self._schema.kind(context_name(attribute)), value)
+            self._store(code, self._compiler.context_attributes[attribute], *encoded)
         self._counts["updates"] += len(values)
 
     def _store(self, c: int, a: int, double: float, residual: int) -> None:
@@ -306,12 +365,15 @@ class Filter:
         watched = arrays.watch[c, a >> 3, b.WATCHED] >> (a & 7) & 1
         shard = c % self.threads
         strips = self._indexes[shard].bundle.strips
-        if (watched and not float(arrays.safe[c, a, 0]) <= double <= float(arrays.safe[c, a, 1])) or (
-            a < len(strips) and strips[a] >= 0
+        if (
+            (watched and not float(arrays.safe[c, a, 0]) <= double <= float(arrays.safe[c, a, 1]))
+            or (a < len(strips) and strips[a] >= 0)
+            or self._catalogues[shard].watches(a)
         ):
             self._flush()
             self._prepare_patterns(c, a, double)
-            kernel.set_one(self._indexes[shard].bundle, c, a, double, residual, self._world(shard))
+            bundles = self._indexes[shard].bundle, self._catalogues[shard].bundle
+            kernel.set_one(*bundles, c, a, double, residual, self._world(shard))
             return
         arrays.value[c, a] = double
         if len(arrays.residual):
@@ -324,7 +386,7 @@ class Filter:
 
         ``contexts`` are names, or integers from :meth:`context_index` (the fast way, with numeric ``values``).
         """
-        _attribute(attribute)
+        attribute_name(attribute)
         table = to_table({"context": contexts, "value": values}, "update_many")
         same = pa.DictionaryArray.from_arrays(pa.array(np.zeros(table.num_rows, np.int32)), pa.array([attribute]))
         columns = {"context": table.column("context"), "attribute": same, "value": table.column("value")}
@@ -445,7 +507,20 @@ class Filter:
         finally:
             self._restore_schema(before)
         state = self._context_values(context) if context >= 0 else {}
-        return explain(condition, values, state, id=id, context_name=name)
+        return explain(condition, values, state, id=id, context_name=name, graphs=self._schema.graphs)
+
+    def recall(self, id: Id, *, since: int = 0, limit: int | None = None) -> list[Past]:
+        """The messages of the history that a profile matches as its context stands now, oldest first.
+
+        ``since`` is the number of the first message to look at (messages are numbered as ``stats["messages"]`` counts
+        them), ``limit`` asks for the newest ones only. Changes no context. Needs ``Filter(history=N)``.
+        """
+        since, limit = recall_bounds(since, limit, self._history.room)
+        self._flush()
+        code = self._profile_code(id)
+        if code < 0:
+            raise EventError(f"recall: there is no profile {shown(id)}")
+        return self._history.recall(self, code, since, limit)
 
     def _accept(self, message: Mapping[str, Any]) -> dict[str, Value]:
         """The values of the attributes that matter, or :class:`EventError`; fixes kinds still open."""
@@ -465,7 +540,7 @@ class Filter:
 
     def _restore_schema(self, saved: dict[str, Any]) -> None:
         if self._schema.to_dict() != saved:
-            self._schema.__dict__.update(Schema.from_dict(saved).__dict__)
+            self._schema.__dict__.update(Schema.from_dict(saved, self._schema.graphs).__dict__)
 
     # -- the whole ---------------------------------------------------------------------------------------------
 
@@ -473,6 +548,11 @@ class Filter:
     def schema(self) -> Schema:
         """The kinds of all names."""
         return self._schema
+
+    @property
+    def graphs(self) -> list[Any]:
+        """The content graphs, in the order in which they were given; they may be changed."""
+        return list(self._schema.graphs.values())
 
     @property
     def stats(self) -> dict[str, int]:
@@ -488,6 +568,9 @@ class Filter:
         found["index_changes"] = 0
         if self._auto is not None:
             self._auto.add_stats(found)
+        for catalogue in self._catalogues if self._categories else ():
+            for name, value in catalogue.stats().items():
+                found[name] = found.get(name, 0) + value
         return found
 
     @property
@@ -506,6 +589,7 @@ class Filter:
         self._flush()
         for shard, index in enumerate(self._indexes):
             index.deescalate(self._world(shard))
+            self._catalogues[shard].deescalate(self._world(shard))
 
     def check(self) -> None:
         """Verify every invariant of every structure; raises :class:`tamis.InvariantError`. O(profiles)."""
@@ -518,10 +602,11 @@ class Filter:
         if len(live) and np.any(self._profiles.row[meta[:, b.PROFILE], b.FIRST_CLAUSE] < 0):
             raise InvariantError("profiles: a live clause belongs to no profile")
         linked = kernel.count_linked(self._contexts.bundle, self._profiles.clause_bundle())
-        if linked != np.count_nonzero(meta[:, b.CONTEXT] >= 0):
+        if linked != np.count_nonzero((meta[:, b.CONTEXT] >= 0) & ((meta[:, b.FLAGS] & b.FILED) == 0)):
             raise InvariantError("contexts: the lists of clauses and the clauses disagree")
         for shard, index in enumerate(self._indexes):
             index.check(self._live(shard), self._world(shard))
+            self._catalogues[shard].check(self._live(shard, filed=True), self._world(shard))
 
     def save(self, path: str | Path) -> None:
         """Write the filter to a folder of arrays that :meth:`load` opens memory-mapped."""
@@ -539,6 +624,8 @@ class Filter:
         self._contexts.fit(len(self._compiler.context_attributes), self._compiler.has_wide)
         for index in self._indexes:
             index.fit(len(self._contexts), self._contexts.bundle.value.shape[1])
+        for catalogue in self._catalogues if self._categories else ():
+            catalogue.fit(len(self._contexts.bundle.value), self._contexts.bundle.value.shape[1])
 
     def _world(self, shard: int, messages: b.Messages | None = None) -> b.World:
         self._worlds[shard] = b.World.current(
@@ -548,6 +635,7 @@ class Filter:
             self._compiler.bundle(),
             self._profiles.clause_bundle(),
             self._values.bundle(),
+            self._categories.addresses(shard),
             self._stack[shard],
         )
         world: b.World = self._worlds[shard]
@@ -571,41 +659,3 @@ class Filter:
 
 
 _NO_MESSAGES = b.Messages(np.zeros((0, 1)), np.zeros((0, 0), np.int16))
-
-
-def _known(what: str, given: Any, known: tuple[str, ...]) -> None:
-    if given not in known:
-        raise UsageError(f"{what}: expected one of {', '.join(known)}, got {given!r}")
-
-
-def _read_indexed(given: Any) -> int | str | tuple[str, ...]:
-    if given == "auto":
-        return "auto"
-    if isinstance(given, int) and not isinstance(given, bool) and 1 <= given <= MAX_SLOTS:
-        return given
-    if isinstance(given, Sequence) and not isinstance(given, str) and given and all(isinstance(n, str) for n in given):
-        return tuple(given)
-    raise UsageError(
-        f"indexed: expected a number of attributes from 1 to {MAX_SLOTS}, their names, or 'auto', got {given!r}"
-    )
-
-
-def _read_scope(given: Mapping[str, tuple[float, float]] | None, strategy: str) -> dict[str, tuple[float, float]]:
-    if given and strategy != "partial":
-        raise UsageError(f"scope: only strategy 'partial' has one, not {strategy!r}")
-    scope: dict[str, tuple[float, float]] = {}
-    for name, ends in (given or {}).items():
-        try:
-            low, high = (float(end) for end in ends)
-        except (TypeError, ValueError):
-            raise UsageError(f"scope: expected {{'{name}': (low, high)}}, got {ends!r}") from None
-        if not low <= high:
-            raise UsageError(f"scope: expected low <= high for {name!r}, got {ends!r}")
-        scope[_attribute(name)] = (low, high)
-    return scope
-
-
-def _attribute(name: object) -> str:
-    if not isinstance(name, str) or not name:
-        raise EventError(f"update: expected the name of an attribute, got {shown(name)}")
-    return name

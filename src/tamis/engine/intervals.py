@@ -57,11 +57,15 @@ class Draft(Programs):
                 intervals.append(simple)
                 continue
             leaves = [n for n in t.walk(predicate) if isinstance(n, t.Attribute | t.Context)]
+            if isinstance(_bare(predicate), t.Within | t.Covers) and any(isinstance(n, t.Attribute) for n in leaves):
+                program += self.test(predicate)  # of no concern to intervals, so neither are its context attributes
+                continue
             for leaf in leaves:
                 if isinstance(leaf, t.Context):
                     depends |= 1 << min(63, self.store.context_attributes[leaf.name])
             if not any(isinstance(leaf, t.Attribute) for leaf in leaves):
                 gate += self.test(predicate)
+                self.store.gated |= isinstance(_bare(predicate), t.Within | t.Covers)
                 continue
             found = self.interval(predicate)
             if found is None:
@@ -198,6 +202,10 @@ class Draft(Programs):
                 found.high = (b.CONST, 0, self.store.pool(max(doubles)), 0)
                 return found
         return None
+
+
+def _bare(predicate: t.Predicate | t.Not) -> t.Condition:
+    return predicate.item if isinstance(predicate, t.Not) else predicate
 
 
 @dataclass(frozen=True)

@@ -95,7 +95,7 @@ class Replay:
         for name, value in values.items():
             at = columns.get(name)
             if at is not None:
-                row[0, at], wide = f._values.encode(value)
+                row[0, at], wide = f._values.encode_as(f._schema.kind(message_name(name)), value)
                 if wide:
                     if not len(residual):
                         residual = np.zeros(row.shape, np.int16)
@@ -109,6 +109,7 @@ class Replay:
         self._judge(segment.messages)
         result = self._execute(segment)
         self._forget(mark)
+        f._history.add_one(message)
         f._counts["messages"] += 1
         f._counts["matches"] += len(result.codes)
         f._counts["effects_skipped"] += len(result.failures)
@@ -165,6 +166,7 @@ class Replay:
         self._forget(segment.mark)
         found.append(result.codes)
         m0 = _start(runs, MESSAGE)
+        f._history.add(_sliced(log.messages, m0, _stop(runs, MESSAGE)), segment.skip)
         counts[m0 : m0 + len(result.counts)] = result.counts
         f._counts["messages"] += len(result.counts) - len(segment.wrong_messages)
         f._counts["updates"] += int(np.sum((runs[:, 2] - runs[:, 1])[runs[:, 0] == UPDATE])) - len(
@@ -198,11 +200,22 @@ class Replay:
         if segment.wrong_updates:
             f._restore_schema(before)
             f._values.forget(mark)
+            f._categories.forget(mark[0])
             row, reason = min(segment.wrong_updates.items())
             raise EventError(f"update_many: row {row}: {reason}")
         with notice.compiling():
             self._execute(segment)
         f._counts["updates"] += len(segment.updates[0])
+
+    def recall(self, log: EventLog, clauses: NDArray[np.int64]) -> NDArray[np.int64]:
+        """The messages of a log that one of the clauses matches as things stand; nothing happens to them."""
+        f = self._filter
+        f._fit()
+        segment = self._encode(log, log.runs)
+        out = np.empty(len(segment.skip), np.int64)
+        found = kernel.recall(clauses, segment.skip, out, f._world(0, segment.messages))
+        self._forget(segment.mark)
+        return out[:found]
 
     # -- encoding ----------------------------------------------------------------------------------------------
 
@@ -434,6 +447,7 @@ class Replay:
         """Take back the texts and lists of messages, unless contexts may hold them now."""
         if not self._stores_codes():
             self._filter._values.forget(mark)
+            self._filter._categories.forget(mark[0])
 
     # -- execution ---------------------------------------------------------------------------------------------
 
@@ -457,6 +471,7 @@ class Replay:
                 return self.batches.run(number, segment, updates, serial, profiles, room)
             found: tuple[Any, Any, Any] = kernel.replay(
                 f._indexes[number].bundle,
+                f._catalogues[number].bundle,
                 number,
                 f.threads,
                 segment.runs,

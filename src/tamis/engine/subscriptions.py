@@ -6,7 +6,7 @@ calls costs about what one bulk load costs. Texts of the same shape are parsed a
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -16,6 +16,7 @@ from numpy.typing import NDArray
 from tamis.errors import EventError, ProfileError, TamisError
 from tamis.kernels import bundles as b
 from tamis.model import tree as t
+from tamis.model.categories import graph_name, unknown_category
 from tamis.model.language import defect
 from tamis.model.matches import Id
 from tamis.model.normal import Clause
@@ -65,6 +66,8 @@ class Subscriptions:
         self._shared_effects: list[int] = []
         self._needs_context: list[bool] = []
         self._plain: list[bool] = []
+        # Of every shape with category constants: the graph of each, and its text or the number of its parameter.
+        self._asked: dict[int, list[tuple[str, str | int]]] = {}
         self._numbers: dict[Any, int] = {}
         self._admitted: set[Any] = set()
         self._texts = Shapes()
@@ -82,6 +85,9 @@ class Subscriptions:
         """Check one profile and let it wait."""
         key, lifted, values = self._lift(id, profile, on_match)
         number = self._numbers.get(key)
+        if self._schema.graphs and not self._known_categories(number, values):
+            # A lifted constant has to be a category: the long way tells what is wrong before anything is kept.
+            self._checked(id, profile, context is not None, on_match)
         if number is None or (context is None and self._needs_context[number]):
             number, values = self._first_of(id, profile, context, on_match, key, lifted)
         waiting = self._waiting
@@ -92,8 +98,11 @@ class Subscriptions:
 
     def admit(self, id: Id, profile: Any, has_context: bool, on_match: Any) -> None:
         """Check one profile as :meth:`add` does, fix the kinds it needs, and keep nothing else of it."""
-        key, _, _ = self._lift(id, profile, on_match)
+        key, _, values = self._lift(id, profile, on_match)
         number = self._numbers.get(key)
+        if self._schema.graphs and not self._known_categories(number, values):
+            self._checked(id, profile, has_context, on_match)
+            return
         if number is not None and (has_context or not self._needs_context[number]):
             return
         if key is None or (key, has_context) not in self._admitted:
@@ -102,6 +111,30 @@ class Subscriptions:
                 if len(self._admitted) >= MAX_SHAPES:
                     self._admitted.clear()
                 self._admitted.add((key, has_context))
+
+    def _known_categories(self, number: int | None, values: tuple[Any, ...]) -> bool:
+        """Whether the categories of a profile of a known shape are known; false where that has to be looked at."""
+        if number is None:
+            return False
+        graphs = self._schema.graphs
+        for graph, asked in self._asked.get(number, ()):
+            if (values[asked] if isinstance(asked, int) else asked) not in graphs[graph]:
+                return False
+        return True
+
+    def _ask_categories(self, number: int, condition: t.Condition) -> None:
+        asked: list[tuple[str, str | int]] = []
+        for node in t.walk(condition):
+            graph = graph_name(node, self._schema.graphs) if isinstance(node, t.Within | t.Covers) else None
+            if graph is None or not isinstance(node, t.Within | t.Covers):
+                continue
+            for part in node.category.items if isinstance(node.category, t.Items) else (node.category,):
+                if isinstance(part, t.Literal):
+                    asked.append((graph, str(part.value)))
+                elif isinstance(part, t.Parameter) and part.name.startswith("#"):
+                    asked.append((graph, int(part.name[1:])))
+        if asked:
+            self._asked[number] = asked
 
     def _lift(self, id: Id, profile: Any, on_match: Any) -> tuple[Any, Lifted | None, tuple[Any, ...]]:
         """The key of a profile's shape (``None`` when it is no text), what is lifted out of it, and its constants."""
@@ -228,6 +261,8 @@ class Subscriptions:
         self._append(shape, uses, plain, shared_effects)
 
     def _append(self, shape: Shape, uses_context: bool, plain: bool, shared_effects: int) -> None:
+        if self._schema.graphs:
+            self._ask_categories(len(self.shapes), shape.condition)
         self.shapes.append(shape)
         self.stores_codes = self.stores_codes or shape.stores_codes
         self._needs_context.append(uses_context)
@@ -258,6 +293,7 @@ class Subscriptions:
             columns[name], kinds[name] = self._parameter(name, table.column(name), wrong)
         contexts = self._contexts_of(table, read, context_codes, wrong)
         self._check_patterns(read, table, wrong)
+        self._check_categories(read, table, wrong)
         if not wrong:
             try:
                 normal_form(read.condition, MAX_CLAUSES)
@@ -336,6 +372,22 @@ class Subscriptions:
                     found = defect(type(node)(node.value, t.Literal(text))) if isinstance(text, str) else None
                     if found is not None:
                         wrong.setdefault(i, found[1])
+
+    def _check_categories(self, read: Profile, table: Table, wrong: dict[int, str]) -> None:
+        for node in read.nodes() if self._schema.graphs else ():
+            graph = graph_name(node, self._schema.graphs) if isinstance(node, t.Within | t.Covers) else None
+            if graph is None or not isinstance(node, t.Within | t.Covers):
+                continue
+            known: dict[Any, str | None] = {}
+            for part in node.category.items if isinstance(node.category, t.Items) else (node.category,):
+                for i, given in enumerate(to_list(table.column(part.name)) if isinstance(part, t.Parameter) else ()):
+                    for text in (given,) if isinstance(given, str) or not isinstance(given, Iterable) else given:
+                        if text not in known:
+                            known[text] = (
+                                unknown_category(self._schema.graphs[graph], text) if isinstance(text, str) else None
+                            )
+                        if known[text] is not None:
+                            wrong.setdefault(i, str(known[text]))
 
     # -- in ----------------------------------------------------------------------------------------------------
 

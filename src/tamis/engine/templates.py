@@ -10,7 +10,7 @@ from __future__ import annotations
 import struct
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -23,6 +23,9 @@ from tamis.model.schema import Schema
 from tamis.model.values import TEXT
 
 from .values import ValueStore
+
+if TYPE_CHECKING:
+    from .categories import Categories
 
 Code = list[tuple[int, int, int]]
 
@@ -107,6 +110,9 @@ class TemplateStore:
     def __init__(self, schema: Schema, values: ValueStore) -> None:
         self.schema = schema
         self.values = values
+        # The content graphs that predicates are about; set by whoever has some.
+        self.categories: Categories | None = None
+        self.gated = False  # whether a gate asks a graph, so that it may open when the graph changes
         self.attributes = Names()
         self.context_attributes = Names()
         # Which patterns are asked of which column, so that their verdicts can be prepared.

@@ -21,11 +21,12 @@ from tamis.kernels.bundles import ABSENT
 from tamis.kernels.bundles import Values as Bundle
 from tamis.kernels.program import add_verdict, forget_verdict
 from tamis.model.language import compile_regex
-from tamis.model.values import BOOLEAN, TEXT, TIME, Kind, Value, from_microseconds, to_microseconds
+from tamis.model.values import BOOLEAN, CATEGORIES, TEXT, TIME, Kind, Value, from_microseconds, to_microseconds
 
 from .strings import StringTable
 
 WIDE = 1 << 53
+COMPACT = 1 << 20
 Mark = tuple[int, int, int]
 
 
@@ -44,6 +45,8 @@ class ValueStore:
         self._list_value = np.zeros(16)
         self._list_residual = np.zeros(16, np.int16)
         self._lists = 0
+        self._pinned: list[tuple[int, int]] = []  # runs of lists that profiles hold: first, last
+        self._worth = COMPACT  # elements from which on lists that nobody holds are looked for
         self._patterns: dict[tuple[str, str], int] = {}
         self._verdict = np.zeros(16, np.uint64)
         self._true: list[tuple[int, int]] = []
@@ -68,6 +71,13 @@ class ValueStore:
             return float(self.add_list(value)), 0
         return ABSENT, 0
 
+    def encode_as(self, kind: Kind | None, value: Value | None) -> tuple[float, int]:
+        """A normalised value of a name of this kind: where texts and lists mix, lists have negative codes."""
+        if isinstance(value, tuple):
+            code = self.add_list(value, pinned=False)
+            return -1.0 - code if kind is CATEGORIES else float(code), 0
+        return self.encode(value)
+
     def decode(self, double: float, residual: int, kind: Kind) -> Value:
         """What ``encode`` encoded; numbers that are whole come back as int."""
         if kind is TEXT:
@@ -78,14 +88,16 @@ class ValueStore:
             return double != 0
         if kind is TIME:
             return from_microseconds(int(double) + residual)
+        if kind is CATEGORIES:
+            return self.decode(double, 0, TEXT) if double >= 0 else self._get_list(-1 - int(double), TEXT)
         if kind.name == "list":
             return self._get_list(int(double), kind.element)
         if residual or (double.is_integer() and abs(double) <= WIDE):
             return int(double) + residual
         return double
 
-    def add_list(self, items: Iterable[Any]) -> int:
-        """A new list; absent elements are kept as such."""
+    def add_list(self, items: Iterable[Any], pinned: bool = True) -> int:
+        """A new list; absent elements are kept as such. One that is not ``pinned`` lives while a context holds it."""
         encoded = [self.encode(item) for item in items]
         top = int(self._list_start[self._lists])
         self._list_value = with_room(self._list_value, top + len(encoded))
@@ -95,7 +107,64 @@ class ValueStore:
             self._list_value[top + i], self._list_residual[top + i] = double, residual
         self._lists += 1
         self._list_start[self._lists] = top + len(encoded)
+        if pinned:
+            self._pin(self._lists - 1)
         return self._lists - 1
+
+    def add_lists(
+        self, lengths: NDArray[np.int64], elements: NDArray[np.float64], pinned: bool = True
+    ) -> NDArray[np.int64]:
+        """Many new lists, one behind the other, of encoded elements without residuals; their codes."""
+        first, top = self._lists, int(self._list_start[self._lists])
+        self._list_value = with_room(self._list_value, top + len(elements))
+        self._list_residual = with_room(self._list_residual, top + len(elements))
+        self._list_start = with_room(self._list_start, first + len(lengths) + 1)
+        self._list_value[top : top + len(elements)] = elements
+        self._list_residual[top : top + len(elements)] = 0
+        self._lists += len(lengths)
+        self._list_start[first + 1 : self._lists + 1] = top + np.cumsum(lengths)
+        if pinned:
+            self._pin(first)
+        return np.arange(first, self._lists)
+
+    def _pin(self, first: int) -> None:
+        """Lists from ``first`` on are a profile's."""
+        if self._pinned and self._pinned[-1][1] == first:
+            first = self._pinned.pop()[0]
+        self._pinned.append((first, self._lists))
+
+    def wasteful(self) -> bool:
+        """Whether :meth:`compact` may pay. O(1)."""
+        return int(self._list_start[self._lists]) > self._worth
+
+    def compact(self, held: NDArray[np.int64]) -> NDArray[np.int64]:
+        """Forget the lists that no profile and no context holds; the new code of each of ``held``, which is sorted.
+
+        Pinned lists keep their codes; the others fill the places between them. O(lists + elements).
+        """
+        pinned = np.array(self._pinned, np.int64).reshape(-1, 2)
+        keep = np.zeros(self._lists + 1, np.int64)
+        np.add.at(keep, pinned[:, 0], 1)
+        np.add.at(keep, pinned[:, 1], -1)
+        is_pinned = np.cumsum(keep)[: self._lists] > 0
+        moving = held[~is_pinned[held]]
+        free = np.flatnonzero(~is_pinned)[: len(moving)]
+        renamed = np.arange(self._lists)
+        renamed[moving] = free
+        old = np.concatenate([np.flatnonzero(is_pinned), moving])
+        new = np.concatenate([np.flatnonzero(is_pinned), free])
+        count = int(new.max(initial=-1)) + 1
+        lengths = np.zeros(count, np.int64)
+        lengths[new] = self._list_start[old + 1] - self._list_start[old]
+        start = np.zeros(count + 1, np.int64)
+        np.cumsum(lengths, out=start[1:])
+        source = np.zeros(count, np.int64)
+        source[new] = self._list_start[old]
+        at = np.arange(int(start[-1])) + np.repeat(source - start[:-1], lengths)
+        self._list_value, self._list_residual = self._list_value[at], self._list_residual[at]
+        self._list_start, self._lists = start, count
+        self._worth = max(COMPACT, 2 * int(start[-1]))
+        return renamed[held]
 
     def _get_list(self, code: int, element: Kind | None) -> tuple[Any, ...]:
         first, last = self._list_start[code], self._list_start[code + 1]
@@ -177,6 +246,7 @@ class ValueStore:
             "list_start": self._list_start[: self._lists + 1],
             "list_value": self._list_value[:top],
             "list_residual": self._list_residual[:top],
+            "list_pinned": np.array(self._pinned, np.int64).reshape(-1, 2),
         }
 
     def patterns(self) -> list[tuple[str, str]]:
@@ -190,6 +260,7 @@ class ValueStore:
         store._list_start = arrays["list_start"]
         store._list_value, store._list_residual = arrays["list_value"], arrays["list_residual"]
         store._lists = len(store._list_start) - 1
+        store._pinned = [(first, last) for first, last in arrays["list_pinned"].tolist()]
         for how, text in patterns:
             store.pattern(how, text)
         return store

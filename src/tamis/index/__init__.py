@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from .blocks import BlocksIndex
+from .catalogue import CatalogueIndex
 from .family import FamilyIndex, HashIndex, SkipListIndex
 from .noindex import NoIndex
 from .protocol import Index
@@ -15,6 +16,7 @@ __all__ = [
     "FAMILY",
     "BTreeIndex",
     "BlocksIndex",
+    "CatalogueIndex",
     "FamilyIndex",
     "HashIndex",
     "Index",

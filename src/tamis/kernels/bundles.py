@@ -23,7 +23,7 @@ ABSENT = np.array([ABSENT_BITS]).view(np.float64)[0]
 TEMPLATE, CONTEXT, PROFILE, CONSTANTS, PLACE, NEXT, SIBLING, FLAGS = range(8)
 META_COLUMNS = 8
 # Bits of Clauses.meta[:, FLAGS].
-LIVE, HAS_SIBLING, HAS_EFFECT, CLOSED, AWAY = 1, 2, 4, 8, 16
+LIVE, HAS_SIBLING, HAS_EFFECT, CLOSED, AWAY, FILED = 1, 2, 4, 8, 16, 32
 
 # Columns of Templates.row.
 FIRST_PREDICATE, PREDICATES, PROGRAM, PROGRAM_LENGTH, GATE, GATE_LENGTH, DEPENDS_LOW, DEPENDS_HIGH = range(8)
@@ -127,6 +127,7 @@ class World(Record):
         "templates": Templates,
         "clauses": Clauses,
         "values": Values,
+        "graphs": (np.int64, 1),  # [graph]: address of its Taxonomy; see :mod:`tamis.kernels.taxonomy`
         "stack": (np.float64, 2),  # [2, depth]
     }
 

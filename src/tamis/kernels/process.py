@@ -13,6 +13,8 @@ import numpy as np
 from numba.extending import overload
 
 from . import blocks as _blocks
+from . import catalogue as _catalogue
+from . import lanes as _lanes
 from . import scan as _scan
 from . import strategies as _strategies
 from .bundles import (
@@ -37,9 +39,11 @@ from .bundles import (
 from .cells import depends, narrow, release
 from .jit import BARE, bare, inlined, kernel
 from .policy import SAMPLE
+from .postfilter import holds
 from .program import run
 from .root import draw, draw_all
 from .simd import prefetch
+from .taxonomy import mark
 
 MESSAGE, UPDATE = 0, 1
 TILE = 256  # updates that are told to the index together
@@ -147,7 +151,7 @@ def followed(ix, k, p, a, v, world):
 
 
 @inlined
-def set_value(ix, c, a, v, r, world):
+def set_value(ix, cx, c, a, v, r, world):
     """Context ``c``, attribute ``a`` := ``v`` (with residual ``r``)."""
     contexts = world.contexts
     contexts.value[c, a] = v
@@ -158,16 +162,18 @@ def set_value(ix, c, a, v, r, world):
         contexts.safe[c, a, 0] <= v and v <= contexts.safe[c, a, 1]
     ):
         moved(ix, c, a, v, world)
+    if cx.count[_catalogue.LISTENERS]:
+        _catalogue.hear(cx, c, a, world)
 
 
 @bare
-def set_one(ix, c, a, v, r, world):
+def set_one(ix, cx, c, a, v, r, world):
     """``set_value`` as a function of its own, for callers from outside."""
-    set_value(ix, c, a, v, r, world)
+    set_value(ix, cx, c, a, v, r, world)
 
 
 @bare
-def _apply(ix, first, count, m, c, profiles, world):
+def _apply(ix, cx, first, count, m, c, profiles, world):
     """Run effects first..first+count on context ``c``; returns how many had no value."""
     failed = 0
     for e in range(first, first + count):
@@ -176,7 +182,7 @@ def _apply(ix, first, count, m, c, profiles, world):
         if math.isnan(v):
             failed += 1
         else:
-            set_value(ix, c, np.int64(row[e, 0]), v, np.int64(r), world)
+            set_value(ix, cx, c, np.int64(row[e, 0]), v, np.int64(r), world)
     return failed
 
 
@@ -299,7 +305,7 @@ def _update(ix, first, last, shard, shards, updates, heard, world):
 
 
 @kernel
-def replay(ix, shard, shards, runs, updates, skip, tracks, conditions, track_context, serial, profiles, world, room):
+def replay(ix, cx, shard, shards, runs, updates, skip, tracks, conditions, tracked, serial, profiles, world, room):
     """Replay the runs of messages and updates of a log on one shard.
 
     runs     int64 [n, 3]: MESSAGE or UPDATE, first, last row
@@ -307,7 +313,7 @@ def replay(ix, shard, shards, runs, updates, skip, tracks, conditions, track_con
     skip     uint8 [messages]: rejected messages
     tracks   int32 [rules, 4]: first and number of effects, first and number of conditions
     conditions int32 [n, 2]: first instruction and length; a rule fires when one of its conditions holds
-    track_context int32 [rules, messages]: the tracked context of each message, -1 for none
+    tracked  int32 [rules, messages]: the tracked context of each message, -1 for none
     serial   the serial number of message row 0
     room     number of live clauses of the shard (the most that can match)
 
@@ -331,12 +337,18 @@ def replay(ix, shard, shards, runs, updates, skip, tracks, conditions, track_con
         first, last = runs[i, 1], runs[i, 2]
         if runs[i, 0] == UPDATE:
             _update(ix, first, last, shard, shards, updates, heard, world)
+            if cx.count[_catalogue.LISTENERS]:
+                _catalogue.hear_all(cx, first, last, shard, shards, updates, world)
             continue
         for m in range(first, last):
             if skip[m]:
                 ends[m] = n_out
                 continue
+            if world.graphs.shape[0]:
+                mark(world.graphs, world.messages, world.values, m)
             n, n_special, n_owed = _probe(ix, m, world, hits, special, doubts, edges, owed, scratch)
+            if cx.count[_catalogue.N_ENTRIES]:
+                n, n_special = _lanes.probe(cx, m, world, hits, special, n, n_special)
             n_effects = np.int64(0)
             for j in range(n_special):
                 k = special[j]
@@ -369,7 +381,7 @@ def replay(ix, shard, shards, runs, updates, skip, tracks, conditions, track_con
                 else:
                     rule = j - n_effects
                     owner = np.int64(-1 - rule)
-                    c = np.int64(track_context[rule, m])
+                    c = np.int64(tracked[rule, m])
                     if c < 0 or (shards > 1 and c % shards != shard):
                         continue
                     fires = False
@@ -378,7 +390,7 @@ def replay(ix, shard, shards, runs, updates, skip, tracks, conditions, track_con
                     if not fires:
                         continue
                     first_effect, effects = tracks[rule, 0], tracks[rule, 1]
-                for _ in range(_apply(ix, first_effect, effects, m, c, profiles, world)):
+                for _ in range(_apply(ix, cx, first_effect, effects, m, c, profiles, world)):
                     if n_failures == failures.shape[0]:
                         more = np.empty((2 * n_failures, 2), np.int64)
                         for q in range(n_failures):
@@ -389,6 +401,23 @@ def replay(ix, shard, shards, runs, updates, skip, tracks, conditions, track_con
             for j in range(n_owed):
                 _deescalate(ix, owed[j], world)
     return out[:n_out], ends, failures[:n_failures]
+
+
+@bare
+def recall(clauses, skip, out, world):
+    """Write the message rows that one of the clauses matches to ``out``; returns how many."""
+    n = 0
+    for m in range(skip.shape[0]):
+        if skip[m]:
+            continue
+        if world.graphs.shape[0]:
+            mark(world.graphs, world.messages, world.values, m)
+        for i in range(clauses.shape[0]):
+            if holds(clauses[i], m, world):
+                out[n] = m
+                n += 1
+                break
+    return n
 
 
 @kernel

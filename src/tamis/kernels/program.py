@@ -13,6 +13,7 @@ import numpy as np
 
 from .bundles import ABSENT, ABSENT_BITS
 from .jit import bare, inlined
+from .taxonomy import PRESENT, related, taxonomy_at, under
 
 DEPTH = 256
 FIRST_INSTANT, LAST_INSTANT = -62_135_596_800_000_000.0, 253_402_300_799_999_999.0
@@ -24,6 +25,9 @@ FIRST_INSTANT, LAST_INSTANT = -62_135_596_800_000_000.0, 253_402_300_799_999_999
 (IN_LIST, NOT_IN_LIST, IN_POOL, NOT_IN_POOL, IN_STACK, NOT_IN_STACK) = range(30, 36)
 (STARTS, NOT_STARTS, PATTERN, NOT_PATTERN) = range(36, 40)
 (HAS_MESSAGE, HAS_CONTEXT, HASNT_MESSAGE, HASNT_CONTEXT, NEVER) = range(40, 45)
+# Of graph ``a``: the marked categories of the message within a value, one value within another; ``b`` says how values
+# hold categories (two bits each).
+(UNDER, NOT_UNDER, WITHIN, NOT_WITHIN) = range(45, 49)
 
 
 @bare
@@ -288,6 +292,19 @@ def run(first, length, m, c, own, world):
             ok = (messages.value.view(np.int64)[m, a] != ABSENT_BITS) == (op == HAS_MESSAGE)
         elif op == HAS_CONTEXT or op == HASNT_CONTEXT:
             ok = (contexts.value.view(np.int64)[c, a] != ABSENT_BITS) == (op == HAS_CONTEXT)
+        elif op == UNDER or op == NOT_UNDER:
+            n -= 1
+            taxonomy = taxonomy_at(world.graphs[a])
+            if math.isnan(sv[n]) or taxonomy.count[PRESENT] == 0:
+                return False, 0.0, 0.0
+            ok = under(taxonomy, sv[n], np.int64(b), values) == (op == UNDER)
+        elif op == WITHIN or op == NOT_WITHIN:
+            n -= 2
+            if math.isnan(sv[n]) or math.isnan(sv[n + 1]):
+                return False, 0.0, 0.0
+            modes = np.int64(b)
+            taxonomy = taxonomy_at(world.graphs[a])
+            ok = related(taxonomy, sv[n], modes & 3, sv[n + 1], modes >> 2, values) == (op == WITHIN)
         else:
             ok = False
         if not ok:

@@ -16,7 +16,7 @@ import numpy as np
 from llvmlite import ir
 from numba.core import cgutils, types
 from numba.core.datamodel.models import PrimitiveModel
-from numba.core.extending import register_model, typeof_impl, unbox
+from numba.core.extending import intrinsic, register_model, typeof_impl, unbox
 from numba.core.imputils import lower_getattr_generic
 from numba.core.pythonapi import NativeValue
 from numba.core.typing.templates import AttributeTemplate, infer_getattr
@@ -92,6 +92,19 @@ class RecordType(types.Type):
         if isinstance(kind, tuple):
             return position, types.Array(from_dtype(np.dtype(kind[0])), kind[1], "C")
         return position, kind.numba_type
+
+
+def at_address(record: type[Record]) -> Any:
+    """A function for kernels: the record of that class whose ``address`` is given."""
+
+    @intrinsic  # type: ignore[misc]
+    def cast(typingctx: Any, address: Any) -> Any:
+        def same(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
+            return arguments[0]
+
+        return record.numba_type(types.int64), same
+
+    return cast
 
 
 @register_model(RecordType)

@@ -26,6 +26,7 @@ from tamis.model.tree import (
     Compare,
     Condition,
     Context,
+    Covers,
     Expression,
     Function,
     Has,
@@ -41,6 +42,7 @@ from tamis.model.tree import (
     Parameter,
     StartsWith,
     Truth,
+    Within,
 )
 
 Operand: TypeAlias = "Value | int | float | str | bool | datetime | date"
@@ -196,6 +198,14 @@ class Value(_Built):
         """``self matches pattern``: an RE2 expression found anywhere in the text."""
         return _test(Matches(self.tree, _expression(pattern)))
 
+    def within(self, category: str | Value | Iterable[str]) -> Test:
+        """``self within category``: one of the categories, or below one, in the content graph of the attribute."""
+        return _test(Within(self.tree, _categories(category)))
+
+    def covers(self, category: str | Value | Iterable[str]) -> Test:
+        """``self covers category``: one of the categories, or above one, in the content graph of the attribute."""
+        return _test(Covers(self.tree, _categories(category)))
+
     def is_true(self) -> Test:
         """A boolean attribute as a condition."""
         return _test(Truth(self.tree))
@@ -314,6 +324,10 @@ def _collection(given: Any) -> Expression:
     if not isinstance(given, Iterable) or isinstance(given, str | bytes):
         raise TypeError(f"expected a list attribute or an iterable of constants, got {type(given).__name__}")
     return _checked(Items(tuple(_expression(item) for item in given)))
+
+
+def _categories(given: Any) -> Expression:
+    return _expression(given) if isinstance(given, str) else _collection(given)
 
 
 def _test(tree: Condition) -> Test:

@@ -15,6 +15,7 @@ from tamis.model.tokens import FUNCTIONS, INT_MAX, INT_MIN, SURROGATE
 from tamis.model.tree import (
     Attribute,
     Context,
+    Covers,
     Function,
     Has,
     Items,
@@ -25,6 +26,7 @@ from tamis.model.tree import (
     Node,
     Parameter,
     Truth,
+    Within,
     children,
 )
 
@@ -75,6 +77,8 @@ def defect(node: Node) -> tuple[str, str] | None:
             return ("bad-pattern", "the pattern is a text constant or a parameter")
         if isinstance(pattern, Literal):
             return pattern_defect(isinstance(node, Matches), str(pattern.value))
+    elif isinstance(node, Within | Covers):
+        return category_defect(node)
     elif isinstance(node, Has):
         if not isinstance(node.operand, Attribute | Context):
             return ("bad-argument", "has(...) takes the name of an attribute")
@@ -86,6 +90,19 @@ def defect(node: Node) -> tuple[str, str] | None:
         isinstance(node, Member) and isinstance(node.value, Items)
     ):
         return ("misplaced-list", "a list can stand after 'in' and in distance(...) only")
+    return None
+
+
+def category_defect(node: Within | Covers) -> tuple[str, str] | None:
+    """Code and reason if the sides of a predicate on a content graph are not names and categories."""
+    word = type(node).__name__.lower()
+    if type(node.value) not in (Attribute, Context):
+        return ("bad-category", f"left of '{word}' stands the name of an attribute")
+    if type(node.category) is Items:
+        if not all(type(item) in (Literal, Parameter) for item in node.category.items):
+            return ("bad-category", f"the list after '{word}' holds texts and parameters only")
+    elif type(node.category) not in (Attribute, Context, Parameter, Literal):
+        return ("bad-category", f"'{word}' takes a category, a list of categories or the name of an attribute")
     return None
 
 

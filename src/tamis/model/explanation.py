@@ -13,6 +13,7 @@ from datetime import datetime
 from typing import Any
 
 from tamis.model import tree as t
+from tamis.model.categories import Graphs
 from tamis.model.meaning import NEGATED, Instant, Values, compare, holds, missing, outer, value
 from tamis.model.printer import to_text
 from tamis.model.values import Value, shown
@@ -107,10 +108,11 @@ def explain(
     *,
     id: str | int | None = None,
     context_name: str | None = None,
+    graphs: Graphs | None = None,
 ) -> Explanation:
     """Explains one profile on one message; values are normalised, absent ones left out."""
     leaves = list(dict.fromkeys(n for n in _reading(tree) if isinstance(n, t.Attribute | t.Context)))
-    verdict = _verdict(tree, message, context, False)
+    verdict = _verdict(tree, message, context, False, graphs or {})
     return Explanation(
         id=id,
         matched=verdict.holds,
@@ -127,15 +129,15 @@ def _reading(node: t.Node) -> Iterator[t.Node]:
         yield from _reading(child)
 
 
-def _verdict(node: t.Condition, message: Values, context: Values, negated: bool) -> Verdict:
+def _verdict(node: t.Condition, message: Values, context: Values, negated: bool, graphs: Graphs) -> Verdict:
     while isinstance(node, t.Not):
         node, negated = node.item, not negated
     if isinstance(node, t.And | t.Or):
         every = isinstance(node, t.And) != negated
-        parts = tuple(_verdict(item, message, context, negated) for item in node.items)
+        parts = tuple(_verdict(item, message, context, negated, graphs) for item in node.items)
         verdicts = [part.holds for part in parts]
         return Verdict(_GROUP[every], all(verdicts) if every else any(verdicts), parts=parts)
-    verdict = holds(node, message, context, negated)
+    verdict = holds(node, message, context, negated, graphs)
     text = to_text(t.Not(node) if negated else node)
     return Verdict(text, verdict, _why(node, message, context, negated, verdict))
 

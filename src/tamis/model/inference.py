@@ -7,12 +7,15 @@ a variable of a union-find; it carries the set of kinds it may still become, as 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from difflib import get_close_matches
 from typing import Final
 
 from tamis.errors import EventError, ProfileError, UsageError
 from tamis.model import tree as t
+from tamis.model.categories import Graphs, graph_name, unknown_category
 from tamis.model.values import (
     BOOLEAN,
+    CATEGORIES,
     LIST,
     LIST_OF,
     NUMBER,
@@ -36,9 +39,12 @@ EQUALITY: Final = frozenset(("==", "!="))
 
 
 class Variable:
-    """A kind that may still be open: a set of kinds, and the element variable of a list."""
+    """A kind that may still be open: a set of kinds, and the element variable of a list.
 
-    __slots__ = ("element", "evidence", "mask", "parent", "size")
+    ``either`` says that the kind is settled as text or a list of text, whatever comes.
+    """
+
+    __slots__ = ("either", "element", "evidence", "mask", "parent", "size")
 
     def __init__(self, mask: int, evidence: str = "", element: Variable | None = None) -> None:
         self.parent: Variable | None = None
@@ -46,6 +52,7 @@ class Variable:
         self.element = element
         self.evidence = evidence
         self.size = 1
+        self.either = False
 
 
 class Clash(Exception):
@@ -61,6 +68,8 @@ def find(variable: Variable) -> Variable:
 def kind_of_variable(variable: Variable) -> Kind | None:
     """The kind of a variable, ``None`` while several are possible."""
     root = find(variable)
+    if root.either:
+        return CATEGORIES
     if root.mask == _L:
         return LIST_OF[None if root.element is None else kind_of_variable(root.element)]
     return _KIND.get(root.mask)
@@ -113,7 +122,11 @@ class Attempt:
         evidence: str,
         parameters: Mapping[str, Kind] | None = None,
         profile: str | int | None = None,
+        graphs: Graphs | None = None,
+        bound: dict[str, tuple[str, ...]] | None = None,
     ) -> None:
+        self._graphs = graphs or {}
+        self._bound = {} if bound is None else bound
         self._variables = variables
         self._evidence = evidence
         self._profile = profile
@@ -142,26 +155,45 @@ class Attempt:
         return variable
 
     def _change(self, v: Variable) -> None:
-        parent, mask, element, evidence, size = v.parent, v.mask, v.element, v.evidence, v.size
+        before = v.parent, v.mask, v.element, v.evidence, v.size, v.either
 
         def restore() -> None:
-            v.parent, v.mask, v.element, v.evidence, v.size = parent, mask, element, evidence, size
+            v.parent, v.mask, v.element, v.evidence, v.size, v.either = before
 
         self._trail.append(restore)
 
     def restrict(self, variable: Variable, mask: int) -> None:
         root = find(variable)
         mask &= root.mask
-        if not mask:
+        if not mask or (root.either and mask != root.mask):
             raise Clash
         if mask != root.mask:
             self._change(root)
             root.mask, root.evidence = mask, self._evidence
 
     def narrow(self, variable: Variable, kind: Kind) -> None:
+        if kind is CATEGORIES or (find(variable).either and kind in (TEXT, LIST, LIST_OF[TEXT])):
+            self.categorise(variable)
+            return
         self.restrict(variable, BIT[kind.name])
         if kind.element is not None:
             self.restrict(self.element(variable), BIT[kind.element.name])
+
+    def categorise(self, variable: Variable) -> None:
+        """Makes it hold categories: text, or a list of text, or, if nothing decides between them, either."""
+        root = find(variable)
+        if root.either:
+            return
+        mask = root.mask & (_T | _L)
+        self.restrict(root, mask)
+        if mask & _L:
+            if root.element is None:
+                self._change(root)
+                root.element = Variable(_T, self._evidence)
+            self.restrict(root.element, _T)
+        if mask == _T | _L:
+            self._change(root)
+            root.either, root.evidence = True, self._evidence
 
     def element(self, variable: Variable) -> Variable:
         """The element variable of a list; makes the variable a list."""
@@ -176,6 +208,12 @@ class Attempt:
         """Makes both the same kind. Fixed variables are never linked, so that each keeps its own evidence."""
         a, b = find(one), find(two)
         if a is b:
+            return
+        if a.either or b.either:
+            other = b if a.either else a
+            if other.mask in _KIND:
+                raise Clash
+            self.categorise(other)
             return
         if a.mask in _KIND or b.mask in _KIND:
             self.restrict(a, b.mask)
@@ -219,6 +257,8 @@ class Attempt:
             self._together(node, (node.value, node.pattern), _T, f"'{type(node).__name__.lower()}'")
         elif isinstance(node, t.StartsWith):
             self._together(node, (node.value, node.prefix), _T, "'startswith'")
+        elif isinstance(node, t.Within | t.Covers):
+            self._categories(node)
         elif isinstance(node, t.Truth):
             self._together(node, (node.operand,), _B, "a condition")
         elif isinstance(node, t.Has):
@@ -231,6 +271,10 @@ class Attempt:
         if isinstance(effect.value, t.Items) and not effect.value.items:
             self.element(self.name(context_name(effect.target)))
             return
+        if find(self.name(context_name(effect.target))).either and not isinstance(effect.value, t.Arithmetic):
+            value = find(self.expression(effect.value))
+            if value.mask == _T:  # one category is a set of one
+                return
         self._together(effect.value, (target, effect.value), _ANY, "'='")
 
     def printed(self, attribute: str) -> None:
@@ -252,6 +296,46 @@ class Attempt:
             except Clash:
                 pair = [(sides[0], variables[0]), (sides[k], variables[k])]
                 raise self._error(node, pair, f"{what} needs both of one kind") from None
+
+    def _categories(self, node: t.Within | t.Covers) -> None:
+        word = f"'{type(node).__name__.lower()}'"
+        name = graph_name(node, self._graphs)
+        if name is None:
+            names = [_describe(side) for side in t.children(node) if isinstance(side, t.Attribute | t.Context)]
+            known = f"the graphs are {', '.join(self._graphs)}" if self._graphs else "there is none: graphs=[...]"
+            text = f"{word} needs a content graph named as {' or '.join(names)}; {known}"
+            named = [side.name for side in t.children(node) if isinstance(side, t.Attribute | t.Context)]
+            close = [found for name in named for found in get_close_matches(name, self._graphs, 1)]
+            suggestion = close[0] if close else None
+            error = ProfileError("unknown-graph", text, suggestion=suggestion, profile=self._profile)
+            raise self._located(error, node)
+        for side in (node.value, node.category):
+            parts = side.items if isinstance(side, t.Items) else (side,)
+            for part in parts:
+                variable = self.expression(part)
+                try:
+                    self.restrict(variable, _T) if isinstance(side, t.Items) else self.categorise(variable)
+                except Clash:
+                    raise self._error(node, [(part, variable)], f"{word} needs {CATEGORIES.phrase}") from None
+                if isinstance(part, t.Attribute):
+                    self.bind(message_name(part.name), name)
+                elif isinstance(part, t.Context):
+                    self.bind(context_name(part.name), name)
+                elif isinstance(part, t.Literal):
+                    reason = unknown_category(self._graphs[name], str(part.value))
+                    if reason is not None:
+                        text, _, near = reason.partition("; did you mean ")
+                        error = ProfileError("unknown-category", text, profile=self._profile)
+                        error.suggestion = near.rstrip("?").strip("'\"") or None
+                        raise self._located(error, part)
+
+    def bind(self, name: str, graph: str) -> None:
+        """Values of a name are categories of a graph from now on."""
+        bound = self._bound
+        before = bound.get(name, ())
+        if graph not in before:
+            bound[name] = (*before, graph)
+            self._trail.append(lambda: bound.__setitem__(name, before) if before else bound.pop(name))
 
     def _member(self, node: t.Member) -> None:
         value = self.expression(node.value)

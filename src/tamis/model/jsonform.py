@@ -23,6 +23,7 @@ from tamis.model.tree import (
     Compare,
     Condition,
     Context,
+    Covers,
     Expression,
     Function,
     Has,
@@ -38,6 +39,7 @@ from tamis.model.tree import (
     Parameter,
     StartsWith,
     Truth,
+    Within,
 )
 
 N = TypeVar("N", bound="Node")
@@ -48,6 +50,8 @@ _PAIRS: dict[str, Callable[[Expression, Expression], Condition]] = {
     "like": Like,
     "startswith": StartsWith,
     "matches": Matches,
+    "within": Within,
+    "covers": Covers,
 }
 _NAMES: dict[str, Callable[[str], Expression]] = {"attr": Attribute, "ctx": Context, "param": Parameter}
 _CONDITIONS = ("and", "or", "not", *_COMPARISONS, "between", *_PAIRS, "has", "truth")
@@ -91,6 +95,9 @@ def _condition_out(node: Condition) -> dict[str, Any]:
         return {"startswith": [_expression_out(node.value), _expression_out(node.prefix)]}
     if isinstance(node, Matches):
         return {"matches": [_expression_out(node.value), _expression_out(node.pattern)]}
+    if isinstance(node, Within | Covers):
+        word = "within" if isinstance(node, Within) else "covers"
+        return {word: [_expression_out(node.value), _expression_out(node.category)]}
     if isinstance(node, Has):
         return {"has": _expression_out(node.operand)}
     return {"truth": _expression_out(node.operand)}

@@ -16,6 +16,7 @@ from typing import Any, TypeAlias
 
 from tamis.errors import EventError
 from tamis.model import tree as t
+from tamis.model.categories import Graphs, graph_name, related
 from tamis.model.language import compile_regex
 from tamis.model.values import Value, from_microseconds, to_microseconds
 
@@ -34,12 +35,17 @@ Computed: TypeAlias = "int | float | str | bool | Instant | tuple[Any, ...] | No
 NEGATED = {"==": "!=", "!=": "==", "<": ">=", ">=": "<", ">": "<=", "<=": ">"}
 
 
-def holds(node: t.Condition, message: Values, context: Values, negated: bool = False) -> bool:
+_NO_GRAPHS: Graphs = {}
+
+
+def holds(
+    node: t.Condition, message: Values, context: Values, negated: bool = False, graphs: Graphs = _NO_GRAPHS
+) -> bool:
     """Whether a condition is true; ``negated`` asks for its negation, pushed down to the predicates."""
     if isinstance(node, t.Not):
-        return holds(node.item, message, context, not negated)
+        return holds(node.item, message, context, not negated, graphs)
     if isinstance(node, t.And | t.Or):
-        verdicts = (holds(item, message, context, negated) for item in node.items)
+        verdicts = (holds(item, message, context, negated, graphs) for item in node.items)
         return all(verdicts) if isinstance(node, t.And) != negated else any(verdicts)
     if isinstance(node, t.Compare):
         op = NEGATED[node.op] if negated else node.op
@@ -59,6 +65,9 @@ def holds(node: t.Condition, message: Values, context: Values, negated: bool = F
         return _text(node, value(node.value, message, context), value(node.pattern, message, context), negated)
     if isinstance(node, t.StartsWith):
         return _text(node, value(node.value, message, context), value(node.prefix, message, context), negated)
+    if isinstance(node, t.Within | t.Covers):
+        sides = value(node.value, message, context), value(node.category, message, context)
+        return _categories(node, *sides, negated, graphs)
     raise TypeError(f"not a condition: {node!r}")
 
 
@@ -108,6 +117,16 @@ def _text(node: t.Like | t.Matches | t.StartsWith, text: Computed, pattern: Comp
     else:
         found = _regex(pattern).search(text) is not None
     return found != negated
+
+
+def _categories(node: t.Within | t.Covers, value: Computed, category: Computed, negated: bool, graphs: Graphs) -> bool:
+    """Any of one side with any of the other: a path exists. A text is a set of one."""
+    name = graph_name(node, graphs)
+    if value is None or category is None or name is None:
+        return False
+    left, right = (side if isinstance(side, tuple) else (side,) for side in (value, category))
+    above, below = (right, left) if isinstance(node, t.Within) else (left, right)
+    return related(graphs[name], above, below) != negated
 
 
 @lru_cache(maxsize=4096)

@@ -24,8 +24,8 @@ _FALSE = Or(())
 def normalise(condition: Condition, limit: int = MAX_CLAUSES) -> tuple[Clause, ...]:
     """The clauses of a condition, in the order written: ``()`` is never true, ``((),)`` always.
 
-    A ``Not`` in a clause holds a Member, Like, StartsWith, Matches, Has or Truth. ``between`` becomes two
-    comparisons. A predicate stands once in a clause; a clause that another one implies is left out.
+    A ``Not`` in a clause holds a predicate that has no opposite of its own, such as a Member or a Like. ``between``
+    becomes two comparisons. A predicate stands once in a clause; a clause that another one implies is left out.
 
     Runtime complexity: O(size of the result), plus O(clauses²) for the absorption.
     """

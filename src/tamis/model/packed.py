@@ -16,8 +16,8 @@ _NODES: dict[str, Callable[..., Any]] = {
     cls.__name__: cls
     for cls in (
         *(t.Literal, t.Attribute, t.Context, t.Parameter, t.Items, t.Negative, t.Arithmetic, t.Function),
-        *(t.Compare, t.Between, t.Member, t.Like, t.StartsWith, t.Matches, t.Has, t.Truth, t.And, t.Or, t.Not),
-        t.Effect,
+        *(t.Compare, t.Between, t.Member, t.Like, t.StartsWith, t.Matches, t.Within, t.Covers, t.Has, t.Truth),
+        *(t.And, t.Or, t.Not, t.Effect),
     )
 }
 

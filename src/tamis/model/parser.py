@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from typing import Final, cast
 
-from tamis.model.defects import COLLECTIONS, MAX_ITEMS, RANGE, pattern_defect
+from tamis.model.defects import COLLECTIONS, MAX_ITEMS, RANGE, category_defect, pattern_defect
 from tamis.model.faults import INFIX_WORDS, OPERAND, Faults, short
 from tamis.model.tokens import (
     AND,
@@ -47,6 +47,7 @@ from tamis.model.tree import (
     Compare,
     Condition,
     Context,
+    Covers,
     Effect,
     Expression,
     Function,
@@ -63,6 +64,7 @@ from tamis.model.tree import (
     Parameter,
     StartsWith,
     Truth,
+    Within,
 )
 
 MAX_DEPTH: Final = 64
@@ -80,7 +82,7 @@ _PREFIX: dict[str, str] = {
     **{s: "typed" for word in _TYPED for s in spellings(word)},
     **{s: "keyword" for word in ("and", "or", *POSTFIX[1:]) for s in spellings(word)},
 }
-_CONDITIONS = frozenset({Compare, Between, Member, Like, StartsWith, Matches, Has, Truth, And, Or, Not})
+_CONDITIONS = frozenset({Compare, Between, Member, Like, StartsWith, Matches, Within, Covers, Has, Truth, And, Or, Not})
 _PLAIN_ITEMS = ("number", "text")
 _EXAMPLES = {"date": "2024-01-31", "timestamp": "2024-01-31T12:00:00Z", "number": "inf"}
 
@@ -262,6 +264,8 @@ class Parser(Faults):
             found = Member(left, self.collection(start))
         elif op == "startswith":
             found = StartsWith(left, self.value(self.node(SUM), start))
+        elif op == "within" or op == "covers":
+            found = self.category(Within if op == "within" else Covers, left, start)
         else:
             pattern = self.pattern(op, start)
             found = Matches(left, pattern) if op == "matches" else Like(left, pattern)
@@ -278,6 +282,22 @@ class Parser(Faults):
         if type(found) not in COLLECTIONS:
             self.fail("bad-list", "'in' takes a list or the name of one", start, ("'['", "a name"))
         return cast("Expression", found)
+
+    def category(self, kind: type[Within] | type[Covers], left: Expression, start: int) -> Condition:
+        """What may follow ``within`` and ``covers``."""
+        right: Expression
+        if self.tokens[start] == "[":
+            self.at += 1
+            right = self.items("]", start)
+        else:
+            right = self.value(self.node(SUM), start)
+        found = kind(left, right)
+        wrong = category_defect(found)
+        if wrong is not None:
+            named = type(left) in (Attribute, Context)
+            expected = ("a quoted text", "'['", "a name") if named else ("a name",)
+            self.fail(wrong[0], wrong[1], start if named else start - 1, expected)
+        return found
 
     def items(self, close: str, opened: int) -> Items:
         """The items of a list, after its opening bracket."""

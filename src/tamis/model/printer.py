@@ -21,6 +21,7 @@ from tamis.model.tree import (
     Compare,
     Condition,
     Context,
+    Covers,
     Effect,
     Expression,
     Function,
@@ -38,12 +39,21 @@ from tamis.model.tree import (
     Scalar,
     StartsWith,
     Truth,
+    Within,
 )
 
 _SUM, _PRODUCT, _UNARY, _LEAF = 1, 2, 3, 4
 _POWER = {"+": _SUM, "-": _SUM, "*": _PRODUCT, "/": _PRODUCT}
 _UNPRINTABLE = re.compile("[\x00-\x1f\x7f-\x9f\u2028\u2029]")
-_WORDS = {Member: "in", Like: "like", StartsWith: "startswith", Matches: "matches", Between: "between"}
+_WORDS = {
+    Member: "in",
+    Like: "like",
+    StartsWith: "startswith",
+    Matches: "matches",
+    Within: "within",
+    Covers: "covers",
+    Between: "between",
+}
 
 
 def to_text(tree: Condition | Expression) -> str:
@@ -111,13 +121,15 @@ def _text(node: Node, power: int) -> str:
     if isinstance(node, Between):
         word = "not between" if power < 0 else "between"
         return f"{_text(node.value, 0)} {word} {_text(node.low, 0)} and {_text(node.high, 0)}"
-    if isinstance(node, Member | Like | StartsWith | Matches):
+    if isinstance(node, Member | Like | StartsWith | Matches | Within | Covers):
         word = "not " + _WORDS[type(node)] if power < 0 else _WORDS[type(node)]
         right = (
             node.collection
             if isinstance(node, Member)
             else node.prefix
             if isinstance(node, StartsWith)
+            else node.category
+            if isinstance(node, Within | Covers)
             else node.pattern
         )
         return f"{_text(node.value, 0)} {word} {_text(right, 0)}"

@@ -17,7 +17,9 @@ from tamis.model.language import defect, locate, parse, parse_effects
 from tamis.model.schema import Schema
 from tamis.model.values import INT64_MAX, INT64_MIN, Kind, Value
 
-_PREDICATE = t.Compare | t.Between | t.Member | t.Like | t.StartsWith | t.Matches | t.Has | t.Truth
+_PREDICATE = (
+    t.Compare | t.Between | t.Member | t.Like | t.StartsWith | t.Matches | t.Within | t.Covers | t.Has | t.Truth
+)
 _CONDITION = _PREDICATE | t.And | t.Or | t.Not
 _COMPARISONS = frozenset(("==", "!=", "<", "<=", ">", ">="))
 

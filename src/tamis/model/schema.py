@@ -15,6 +15,7 @@ from typing import Any
 
 from tamis.errors import EventError, UsageError
 from tamis.model import tree as t
+from tamis.model.categories import Graphs, graph_name, unknown_category
 from tamis.model.inference import (
     BIT,
     EQUALITY,
@@ -29,6 +30,7 @@ from tamis.model.inference import (
 )
 from tamis.model.values import (
     BOOLEAN,
+    CATEGORIES,
     INT64_MAX,
     INT64_MIN,
     LIST,
@@ -56,14 +58,29 @@ class Schema:
     ``version`` grows with every change, so that whatever was derived from the schema can be kept until then.
     """
 
-    def __init__(self, kinds: Mapping[str, str | Kind] | None = None) -> None:
+    def __init__(self, kinds: Mapping[str, str | Kind] | None = None, graphs: Graphs | None = None) -> None:
         self.version = 0
+        self.graphs: Graphs = graphs or {}
+        # The graphs whose categories the values of a name are.
+        self._bound: dict[str, tuple[str, ...]] = {}
         self._variables: dict[str, Variable] = {}
         # Settled kinds by bare name: all that the common path of `admit` reads. Filled lazily, never wrong.
         self._message: dict[str, Kind] = {}
         self._context: dict[str, Kind] = {}
         if kinds:
             self.declare(kinds)
+        for graph in self.graphs:
+            attempt = self._attempt(f"it has the name of graph {graph!r}")
+            name = message_name(graph)
+            try:
+                attempt.categorise(attempt.name(name))
+            except Clash:
+                attempt.undo()
+                raise UsageError(
+                    f"schema: {graph} has a content graph, so it is {CATEGORIES.phrase}, not {self.kind(name)}"
+                ) from None
+            attempt.bind(name, graph)
+            self._commit(attempt)
 
     # -- reading -----------------------------------------------------------------------------------------------
 
@@ -109,19 +126,49 @@ class Schema:
         if fits and kind.element is not None and root.element is not None:
             fits = bool(find(root.element).mask & BIT[kind.element.name])
         if fits:
-            return None
+            return self._unknown(name, value)
         because = f" ({root.evidence})" if root.evidence else ""
         got = kind.phrase if kind.name == "list" else str(kind)
         return f"{_bare(name)}: expected {phrase(variable)}{because}, got {got} {shown(value)}"
 
+    def bound(self, name: str) -> tuple[str, ...]:
+        """The graphs whose categories the values of a name are."""
+        return self._bound.get(name, ())
+
+    def unknown(self, name: str, category: str) -> str | None:
+        """Why a text cannot be a category of a name; ``None`` when one of its graphs knows it, or it has none."""
+        bound = self._bound.get(name)
+        if not bound:
+            return None
+        reason = None
+        for graph in bound:
+            reason = unknown_category(self.graphs[graph], category)
+            if reason is None:
+                return None
+        return f"{_bare(name)}: {reason}"
+
+    def _unknown(self, name: str, value: object) -> str | None:
+        if name not in self._bound:
+            return None
+        for category in value if isinstance(value, tuple) else (value,):
+            reason = self.unknown(name, category) if isinstance(category, str) else None
+            if reason is not None:
+                return reason
+        return None
+
     # -- changing ----------------------------------------------------------------------------------------------
+
+    def _attempt(
+        self, evidence: str, parameters: Mapping[str, Kind] | None = None, profile: str | int | None = None
+    ) -> Attempt:
+        return Attempt(self._variables, evidence, parameters, profile, self.graphs, self._bound)
 
     def declare(self, kinds: Mapping[str, str | Kind]) -> None:
         """Fixes kinds by the user's word: ``{"price": "number", "ctx.portfolio": "list of text"}``. All or nothing."""
         if not isinstance(kinds, Mapping):
             raise UsageError(f"schema: expected a mapping of names to kinds, got {type(kinds).__name__}")
         parsed = {_checked(name): Kind.parse(kind) for name, kind in kinds.items()}
-        attempt = Attempt(self._variables, "declared in schema")
+        attempt = self._attempt("declared in schema")
         for name, kind in parsed.items():
             try:
                 attempt.narrow(attempt.name(name), kind)
@@ -136,7 +183,7 @@ class Schema:
         """Fixes the kind of one name, known or not; :class:`EventError` when it already has another one."""
         if self.kind(name) is kind:
             return
-        attempt = Attempt(self._variables, evidence)
+        attempt = self._attempt(evidence)
         try:
             attempt.narrow(attempt.name(name), kind)
         except Clash:
@@ -154,15 +201,20 @@ class Schema:
         fixed. Names unknown so far become known.
         """
         open_names = []
+        bound = self._bound
         for name, value in values.items():
-            if value is not None and self.kind(name) is not kind_of(value):
+            if value is not None and (name in bound or self.kind(name) is not kind_of(value)):
                 open_names.append(name)
         if not open_names:
             return None
-        attempt = Attempt(self._variables, evidence)
+        attempt = self._attempt(evidence)
         for name in sorted(open_names):
             kind = kind_of(values[name])
             assert kind is not None
+            reason = self.expect(name, values[name]) if name in bound else None
+            if reason is not None:
+                attempt.undo()
+                return reason
             try:
                 attempt.narrow(attempt.name(name), kind)
             except Clash:
@@ -197,7 +249,7 @@ class Schema:
             return
         if evidence is None:
             evidence = "since an earlier profile" if profile is None else f"since profile {profile!r}"
-        attempt = Attempt(self._variables, evidence, parameters, profile)
+        attempt = self._attempt(evidence, parameters, profile)
         try:
             if condition is not None:
                 attempt.condition(condition)
@@ -220,7 +272,7 @@ class Schema:
         kind = self._expression(expression, parameters)
         if kind is not None:
             return kind
-        attempt = Attempt(self._variables, "", parameters)
+        attempt = self._attempt("", parameters)
         try:
             variable = attempt.expression(expression)
             attempt.settle()
@@ -244,24 +296,30 @@ class Schema:
             if id(root) not in numbers:
                 numbers[id(root)] = len(rows)
                 row: dict[str, Any] = {"mask": root.mask, "evidence": root.evidence, "element": None}
+                if root.either:
+                    row["either"] = True
                 rows.append(row)
                 if root.element is not None:
                     row["element"] = number(root.element)
             return numbers[id(root)]
 
         names = {name: number(variable) for name, variable in sorted(self._variables.items())}
-        return {"version": self.version, "names": names, "variables": rows}
+        saved = {"version": self.version, "names": names, "variables": rows}
+        return {**saved, "categories": dict(self._bound)} if self._bound else saved
 
     @classmethod
-    def from_dict(cls, saved: Mapping[str, Any]) -> Schema:
-        """The schema that :meth:`to_dict` described."""
+    def from_dict(cls, saved: Mapping[str, Any], graphs: Graphs | None = None) -> Schema:
+        """The schema that :meth:`to_dict` described, over the same graphs."""
         schema = cls()
         variables = [Variable(row["mask"], row["evidence"]) for row in saved["variables"]]
         for row, variable in zip(saved["variables"], variables, strict=True):
+            variable.either = row.get("either", False)
             if row["element"] is not None:
                 variable.element = variables[row["element"]]
         schema._variables = {name: variables[number] for name, number in saved["names"].items()}
         schema.version = saved["version"]
+        schema.graphs = graphs or {}
+        schema._bound = {name: tuple(known) for name, known in saved.get("categories", {}).items()}
         return schema
 
     def __repr__(self) -> str:
@@ -317,7 +375,10 @@ class Schema:
 
     def _assigns(self, effect: t.Effect, parameters: Mapping[str, Kind] | None) -> bool:
         kind = self._expression(effect.value, parameters)
-        return kind is not None and kind is not LIST and self.kind(context_name(effect.target)) is kind
+        target = self.kind(context_name(effect.target))
+        if target is CATEGORIES and kind is TEXT:
+            return True
+        return kind is not None and kind is not LIST and target is kind
 
     def _fits(self, node: t.Condition, parameters: Mapping[str, Kind] | None) -> bool:
         cls = type(node)
@@ -352,11 +413,30 @@ class Schema:
             return all(self._expression(side, parameters) is TEXT for side in both)
         if isinstance(node, t.StartsWith):
             return all(self._expression(side, parameters) is TEXT for side in (node.value, node.prefix))
+        if isinstance(node, t.Within | t.Covers):
+            return self._fits_categories(node, parameters)
         if isinstance(node, t.Truth):
             return self._expression(node.operand, parameters) is BOOLEAN
         if isinstance(node, t.Has):
             return self._expression(node.operand, parameters) is not None
         return False
+
+    def _fits_categories(self, node: t.Within | t.Covers, parameters: Mapping[str, Kind] | None) -> bool:
+        graph = graph_name(node, self.graphs)
+        if graph is None:
+            return False
+        for side in (node.value, node.category):
+            for part in side.items if isinstance(side, t.Items) else (side,):
+                kind = self._expression(part, parameters)
+                if kind is not TEXT and (side is not part or kind not in (CATEGORIES, LIST_OF[TEXT])):
+                    return False
+                if isinstance(part, t.Literal) and str(part.value) not in self.graphs[graph]:
+                    return False
+                if isinstance(part, t.Attribute) and graph not in self.bound(message_name(part.name)):
+                    return False
+                if isinstance(part, t.Context) and graph not in self.bound(context_name(part.name)):
+                    return False
+        return True
 
 
 def _bare(name: str) -> str:

@@ -73,7 +73,7 @@ def spellings(word: str) -> tuple[str, str, str]:
 
 
 COMPARISONS = {"==": "==", "=": "==", "!=": "!=", "<>": "!=", "<": "<", "<=": "<=", ">": ">", ">=": ">="}
-POSTFIX = ("not", "between", "in", "like", "startswith", "matches")
+POSTFIX = ("not", "between", "in", "like", "startswith", "matches", "within", "covers")
 # token -> (binding power, canonical spelling). Words are listed in the three usual spellings; others are lowered.
 INFIX: dict[str, tuple[int, str]] = {
     **dict.fromkeys((*spellings("or"), "||"), (OR, "or")),

@@ -139,6 +139,25 @@ class Matches:
 
 
 @dataclass(frozen=True, slots=True)
+class Within:
+    """``value within category``: some category of the value is one of the given ones or below one, in their graph.
+
+    ``value`` is a name; ``category`` a text, a list written in the profile, a name or a parameter.
+    """
+
+    value: Expression
+    category: Expression
+
+
+@dataclass(frozen=True, slots=True)
+class Covers:
+    """``value covers category``: some category of the value is one of the given ones or above one, in their graph."""
+
+    value: Expression
+    category: Expression
+
+
+@dataclass(frozen=True, slots=True)
 class Has:
     """``has(x)``: the attribute is present."""
 
@@ -173,7 +192,7 @@ class Not:
     item: Condition
 
 
-Predicate: TypeAlias = "Compare | Between | Member | Like | StartsWith | Matches | Has | Truth"
+Predicate: TypeAlias = "Compare | Between | Member | Like | StartsWith | Matches | Within | Covers | Has | Truth"
 Condition: TypeAlias = "Predicate | And | Or | Not"
 Node: TypeAlias = "Expression | Condition"
 
@@ -227,6 +246,8 @@ FIELDS: dict[type, tuple[str, ...]] = {
     Like: ("value", "pattern"),
     StartsWith: ("value", "prefix"),
     Matches: ("value", "pattern"),
+    Within: ("value", "category"),
+    Covers: ("value", "category"),
     Has: ("operand",),
     Truth: ("operand",),
     And: ("items",),

@@ -28,6 +28,8 @@ INT64_MAX: Final = 2**63 - 1
 class Kind:
     """What values of a name are: ``number``, ``text``, ``boolean``, ``time`` or ``list`` (of one of those).
 
+    ``categories`` is text or a list of text, as it comes: the categories of a content graph.
+
     ``element`` is the kind of a list's elements, ``None`` while unknown (only empty lists were seen).
     """
 
@@ -40,6 +42,8 @@ class Kind:
     @property
     def phrase(self) -> str:
         """The kind with its article, for error messages: ``a number``, ``a list of text``."""
+        if self.name == "categories":
+            return "text or a list of text"
         return str(self) if self.name == "text" else f"a {self}"
 
     @staticmethod
@@ -58,11 +62,12 @@ TEXT: Final = Kind("text")
 BOOLEAN: Final = Kind("boolean")
 TIME: Final = Kind("time")
 LIST: Final = Kind("list")
+CATEGORIES: Final = Kind("categories")
 LIST_OF: Final[dict[Kind | None, Kind]] = {
     None: LIST,
     **{element: Kind("list", element) for element in (NUMBER, TEXT, BOOLEAN, TIME)},
 }
-KINDS: Final[dict[str, Kind]] = {str(k): k for k in (NUMBER, TEXT, BOOLEAN, TIME, *LIST_OF.values())}
+KINDS: Final[dict[str, Kind]] = {str(k): k for k in (NUMBER, TEXT, BOOLEAN, TIME, *LIST_OF.values(), CATEGORIES)}
 
 SCALAR_KIND: Final[dict[type, Kind]] = {int: NUMBER, float: NUMBER, str: TEXT, bool: BOOLEAN, datetime: TIME}
 """The kind of a normalised scalar by its exact Python type."""

@@ -7,6 +7,7 @@ Guarantees the law of exactness for any number of shards, partitions and micro-b
 from __future__ import annotations
 
 from . import reports, sinks, sources
+from .graphs import content_graph
 from .session import builder, prepare
 from .stream import MatchStream, match_stream, read_contexts, read_kinds, read_profiles
 from .table import Index, TableMatches, build, match_table, tamis
@@ -17,6 +18,7 @@ __all__ = [
     "TableMatches",
     "build",
     "builder",
+    "content_graph",
     "match_stream",
     "match_table",
     "prepare",

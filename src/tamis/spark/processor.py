@@ -31,6 +31,7 @@ from tamis.model.schema import context_name
 from tamis.model.tables import to_table
 
 from .control import controlled
+from .graphs import unpacked_options
 from .order import from_key
 from .records import Records
 from .route import ORDER, OWN, PLACE, TABLES, from_bytes, id_column, union_values
@@ -138,7 +139,7 @@ class _Batch:
         first = meta is None
         if meta is None:
             meta = Meta(shards=len(plan.keys))
-            shard = Shard(self.number, len(plan.keys), plan.tracks, **dict(plan.options))
+            shard = Shard(self.number, len(plan.keys), plan.tracks, **unpacked_options(dict(plan.options)))
             outputs += self._initial(shard)
             how, deltas = "created", 0
         else:

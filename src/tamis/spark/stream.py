@@ -24,6 +24,7 @@ from tamis.model.tables import did_you_mean
 
 from . import inspect, session
 from .control import read_qos
+from .graphs import packed_graphs, unpacked_options
 from .processor import Matcher, Plan
 from .records import Records
 from .route import CORRUPT, EVENT, ID, LANE, MESSAGE, ORDER, PACK_DDL, PLACE, SHARD, Packer, shard_keys
@@ -156,6 +157,7 @@ def match_stream(
     strategy: str = "agile",
     consistency: str = "serial",
     qos: str | Sequence[str] | None = None,
+    graphs: Sequence[Any] | None = None,
 ) -> MatchStream:
     """Matches of streams, exact whatever the number of shards and the cutting into micro-batches.
 
@@ -176,7 +178,8 @@ def match_stream(
     profiles have a column per parameter instead of a text each, which loads much faster.
 
     ``message_id`` names the columns that identify a message in the output (default: the order column), ``track`` holds
-    arguments of ``Filter.track``, ``schema`` kinds of names. A column ``_source`` says where a row came from and is
+    arguments of ``Filter.track``, ``schema`` kinds of names, ``graphs`` content graphs as they are when the stream
+    starts. A column ``_source`` says where a row came from and is
     repeated for rejected events; a row whose column ``_corrupt_record`` is not null is rejected. A column
     ``_partition`` names the part of a stream inside of which events come in order: such a stream has passed a place
     when each of its parts has.
@@ -193,7 +196,11 @@ def match_stream(
     if schema:
         options["schema"] = dict(schema)
     tracks = tuple(Track(**dict(one)) for one in track)
-    Shard(0, 1, tracks, **options)  # what is wrong with tracks and kinds is told here, not by a worker
+    if graphs:
+        options["graphs"] = packed_graphs(graphs)
+    Shard(
+        0, 1, tracks, **unpacked_options(options)
+    )  # what is wrong with tracks and kinds is told here, not by a worker
     patience = milliseconds(wait)
     if len(inputs.streams) == 1:
         patience = 0  # there is nobody to wait for

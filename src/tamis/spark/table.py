@@ -104,12 +104,14 @@ def match_table(
     profile: str | None = None,
     schema: Mapping[str, str] | None = None,
     values: str = "json",
+    graphs: Sequence[Any] | None = None,
 ) -> TableMatches:
     """The matches of a static DataFrame of messages; every column is an attribute.
 
     ``profiles`` has ``id``, ``profile`` and optionally ``context``; with ``profile``, text with ``{parameters}``, a
     column per parameter instead of a text each, which is much faster. ``contexts`` has ``context``, ``attribute`` and
     ``value``. An index from :func:`build` may stand for both: it is shipped once and stays warm in the workers.
+    ``graphs`` are content graphs for ``within`` and ``covers``.
     """
     if messages.isStreaming:
         raise UsageError("messages: expected a static DataFrame; use match_stream for a stream")
@@ -117,7 +119,8 @@ def match_table(
         if contexts is not None:
             raise UsageError("contexts: an index has its contexts already")
         return profiles.match(messages, message_id)
-    return build(profiles, contexts, profile=profile, schema=schema, values=values).match(messages, message_id)
+    made = build(profiles, contexts, profile=profile, schema=schema, values=values, graphs=graphs)
+    return made.match(messages, message_id)
 
 
 def tamis(
@@ -142,6 +145,7 @@ def build(
     profile: str | None = None,
     schema: Mapping[str, str] | None = None,
     values: str = "json",
+    graphs: Sequence[Any] | None = None,
 ) -> Index:
     """Build the index on the driver and ship it to the workers."""
     for name, frame in {"profiles": profiles, "contexts": contexts}.items():
@@ -149,7 +153,7 @@ def build(
             raise UsageError(f"{name}: expected a static DataFrame; use match_stream for a stream")
     if "on_match" in profiles.columns:
         raise UsageError("profiles: rows of a table have no order, so effects (on_match) need match_stream")
-    filter = Filter(schema=schema)
+    filter = Filter(schema=schema, graphs=graphs)
     rejected: list[tuple[str, Any, str]] = []
     table = profiles.toArrow()
     whole = pa.types.is_integer(table.schema.field("id").type) if "id" in table.column_names else False
