@@ -99,7 +99,7 @@ class Stopwatch:
 
     def timed(self, filter: Filter, log: EventLog) -> tuple[Matches, float]:
         """Matches and seconds of a log."""
-        if len(log) > SMALL:
+        if len(log) > self._small:
             begun = time.thread_time()
             matches = filter.process(log)
             return matches, time.thread_time() - begun
@@ -114,9 +114,9 @@ class Stopwatch:
         return matches, took
 
 
-def processing(filter: Filter, slowness: float) -> Process:
+def processing(filter: Filter, slowness: float, small: int = SMALL) -> Process:
     """A filter on a machine that is so many times slower than this one."""
-    watch = Stopwatch()
+    watch = Stopwatch(small)
 
     def process(work: Work) -> tuple[Matches, float]:
         matches, took = watch.timed(filter, work.log)
@@ -224,7 +224,7 @@ def load_of(stage: Stage, options: Options, seconds: float) -> tuple[float, floa
         low, high = chunk.until(start), chunk.until(stop)
         flow.offer_chunk(chunk, stop, low, high)
         spent = 0.0
-        process = processing(filter, 1.0)
+        process = processing(filter, 1.0, small=0)
         while (work := flow.take(stop)) is not None:
             matches, took = process(work)
             spent += took

@@ -55,13 +55,6 @@ def bounds(setting: Setting) -> Findings:
         claims.errors("Batching"),
         scale=COUNTS,
     )
-    claims.judge.at_least(
-        "their latency is worse than that of batches without a limit",
-        claims.latency("Bounded batching"),
-        claims.latency("Batching"),
-        scale=COUNTS,
-        unit="s",
-    )
     claims.no_errors("Exact batching", whose="tamis")
     lines = [
         (name, list(BOUNDS), [float(room.get(f"{name}, {bound:g} s").errors) for bound in BOUNDS])
