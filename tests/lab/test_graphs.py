@@ -36,25 +36,13 @@ def test_all_contenders_are_measured(name: str, tmp_path: Path) -> None:
 
 
 def test_sizes_with_real_graphs(tmp_path: Path) -> None:
-    for what, rows in (
-        (GO, ["b\ta\tisa", "c\ta\tisa", "d\tb\tisa", "d\tc\tpart"]),
-        (GEONAMES, ["W\t\t\t\t", "AD\tW\t\t\t"]),
-    ):
+    terms = ["b\ta\tisa", "c\ta\tisa", "d\tb\tisa", "d\tc\tpart", *(f"x{i}\tb\tisa" for i in range(20))]
+    towns = ["W\t\tWorld\t\t", "AD\tW\tAD\t\t", *(f"x{i}\tAD\ttown\t1\t2" for i in range(20))]
+    for what, rows in ((GO, terms), (GEONAMES, towns)):
         path = tmp_path / what[0]
         path.parent.mkdir(exist_ok=True)
         with gzip.open(path, "wt") as file:
-            file.write(
-                "\n".join(
-                    [
-                        *rows,
-                        *(
-                            f"x{i}{rows[-1][-1:]}\t{rows[0].split(chr(9))[0]}\t\t\t"[: -2 if what is GO else None]
-                            for i in range(20)
-                        ),
-                    ]
-                )
-                + "\n"
-            )
+            file.write("\n".join(rows) + "\n")
     result = run("graph-size", Setting(scale=0.002, seed=3, budget=0.01, data=tmp_path), tmp_path)
     found = {entry["graph"]: entry for entry in result.measurements}
     assert {"Gene Ontology", "GeoNames"} <= set(found)

@@ -120,7 +120,8 @@ class Matcher:
         if not self._covers[g]:
             return value.copy()
         order: Ids = self._kept[g][0].order  # numbers are never given to another category
-        return np.where(value < 0, np.int32(-1), order[value]).astype(np.int32)
+        found: Ids = np.where(value < 0, np.int32(-1), order[value]).astype(np.int32)
+        return found
 
     def categories(self, user: int) -> list[list[int]]:
         """The categories of a user, by graph."""

@@ -13,7 +13,7 @@ from tamis.graph import ContentGraph
 from tamis.graph.searches import closure, in_lists
 
 from . import plots
-from .experiment import COUNTS, ORDER, SIZE, Findings, Inexact, Judge, NotMeasured, Plot, Quantity, Setting, Table
+from .experiment import COUNTS, ORDER, SIZE, Cell, Findings, Inexact, Judge, NotMeasured, Plot, Quantity, Setting, Table
 from .graph_workload import GEONAMES, GO, PLACES, places, real, topics
 from .graphs import SIZES, cpu, share
 from .plots import Panel
@@ -87,7 +87,7 @@ def sizes(setting: Setting) -> Findings:
         limit = Quantity(f"{bound:g}", lambda bound=bound: bound)  # type: ignore[misc]
         judge.at_most(words, fact(large, figure), limit, scale=SIZE, unit=unit, whose="tamis")
     columns = list(next(iter(facts.values())))
-    rows = [[what, *(one[what] for one in facts.values())] for what in columns]
+    rows: list[list[Cell]] = [[what, *(one[what] for one in facts.values())] for what in columns]
     panel = Panel(
         "Space by topics",
         "topics",

@@ -298,7 +298,13 @@ def event_model(setting: Setting) -> Findings:
     low, high = points[0], points[-1]
     judge = Judge(setting.scale)
     judge.at_most(
-        f"by closure, matching takes about as long with {high:,} topics as with {low:,}",
+        "by closure, finding the topics takes about as long with most topics as with fewest",
+        alone.ratio(("closure", high), ("closure", low), "most over fewest topics"),
+        _number(1.5),
+        scale=ORDER,
+    )
+    judge.at_most(
+        "by closure, the whole match does not take longer with most topics",
         whole.ratio(("closure", high), ("closure", low), "most over fewest topics"),
         _number(1.5),
         scale=ORDER,
@@ -338,6 +344,10 @@ def event_model(setting: Setting) -> Findings:
         tables,
         judge.claims,
         [Plot("", "the paper's Figure 7", plots.draw(panels, "graph-fig7"))],
+        [
+            "The same users spread over more topics, so that each topic returns fewer of them: whole matches by closure "
+            "get faster, while searches alone get slower or stay the same."
+        ],
     )
 
 
