@@ -89,12 +89,13 @@ SMALL: Final = 32
 class Stopwatch:
     """The seconds a filter works, without those in which the machine did something else.
 
-    Asking for the processor time of a thread can take milliseconds, the time of day takes none: so large logs are
-    timed by the first, small ones by the second. A small log that took suspiciously long counts as the usual one of
-    its sort did.
+    Asking for the processor time of a thread can take milliseconds, the time of day takes none: so large logs are timed
+    by the first, small ones (up to ``small`` events) by the second. A small log that took suspiciously long counts as
+    the usual one of its sort did.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, small: int = SMALL) -> None:
+        self._small = small
         self._usual: dict[bool, float] = {}
 
     def timed(self, filter: Filter, log: EventLog) -> tuple[Matches, float]:
