@@ -345,8 +345,8 @@ def event_model(setting: Setting) -> Findings:
         judge.claims,
         [Plot("", "the paper's Figure 7", plots.draw(panels, "graph-fig7"))],
         [
-            "The same users spread over more topics, so that each topic returns fewer of them: whole matches by closure "
-            "get faster, while searches alone get slower or stay the same."
+            "The same users spread over more topics, so that each topic returns fewer of them: whole matches by "
+            "closure get faster, while searches alone get slower or stay the same."
         ],
     )
 
