@@ -134,20 +134,12 @@ class Labelling:
         return bool(labels.reaches(self.bundle, above, below))
 
     def parents(self, node: int) -> Sequence[int]:
-        eg, found = self.adjacency, []
-        e = eg.up.item(node)
-        while e >= 0:
-            found.append(eg.parent.item(e))
-            e = eg.next_up.item(e)
-        return found
+        eg = self.adjacency
+        return _row(eg.up.item(node), eg.next_up, eg.parent)
 
     def children(self, node: int) -> Sequence[int]:
-        eg, found = self.adjacency, []
-        e = eg.down.item(node)
-        while e >= 0:
-            found.append(eg.child.item(e))
-            e = eg.next_down.item(e)
-        return found
+        eg = self.adjacency
+        return _row(eg.down.item(node), eg.next_down, eg.child)
 
     # -- changes -----------------------------------------------------------------------------------------------
 
@@ -273,6 +265,15 @@ class Labelling:
         self.adjacency = Edges(**{name: arrays[name] for name in Edges.FIELDS})
         self.alive, self._free = arrays["alive"], arrays["free"].tolist()
         self.nodes, self.edges, self._top, self._built = arrays["counters"].tolist()
+
+
+def _row(edge: int, following: Ids, ends: Ids) -> list[int]:
+    """Where the edges of a list lead."""
+    found = []
+    while edge >= 0:
+        found.append(ends.item(edge))
+        edge = following.item(edge)
+    return found
 
 
 def _grown(array: NDArray[Any], room: int, start: int = 0) -> NDArray[Any]:

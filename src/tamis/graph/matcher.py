@@ -118,7 +118,7 @@ class Matcher:
         """[user, most]: the categories of all users in a graph, -1 for none."""
         value = self._value[g]
         if not self._covers[g]:
-            return value.copy()
+            return np.array(value, np.int32)
         order: Ids = self._kept[g][0].order  # numbers are never given to another category
         found: Ids = np.where(value < 0, np.int32(-1), order[value]).astype(np.int32)
         return found

@@ -92,43 +92,35 @@ def unlink(eg, e):
 
 
 @bare
-def below(eg, node, marks, out, size):
-    """Add ``node`` and all below it to ``out`` behind ``size``, except what is marked, and mark them. O(edges)."""
+def _walk(heads, following, ends, node, marks, out, size):
+    """Add ``node`` and all that the edges lead to, breadth-first; see below."""
     if marks[node] != 0:
         return size
     head = size
     marks[node], out[size] = 1, node
     size += 1
     while head < size:
-        e = np.int64(eg.down[out[head]])
+        e = np.int64(heads[out[head]])
         head += 1
         while e >= 0:
-            child = np.int64(eg.child[e])
-            if marks[child] == 0:
-                marks[child], out[size] = 1, child
+            other = np.int64(ends[e])
+            if marks[other] == 0:
+                marks[other], out[size] = 1, other
                 size += 1
-            e = np.int64(eg.next_down[e])
+            e = np.int64(following[e])
     return size
+
+
+@bare
+def below(eg, node, marks, out, size):
+    """Add ``node`` and all below it to ``out`` behind ``size``, except what is marked, and mark them. O(edges)."""
+    return _walk(eg.down, eg.next_down, eg.child, node, marks, out, size)
 
 
 @bare
 def above(eg, node, marks, out, size):
     """Add ``node`` and all above it to ``out`` behind ``size``, except what is marked, and mark them. O(edges)."""
-    if marks[node] != 0:
-        return size
-    head = size
-    marks[node], out[size] = 1, node
-    size += 1
-    while head < size:
-        e = np.int64(eg.up[out[head]])
-        head += 1
-        while e >= 0:
-            parent = np.int64(eg.parent[e])
-            if marks[parent] == 0:
-                marks[parent], out[size] = 1, parent
-                size += 1
-            e = np.int64(eg.next_up[e])
-    return size
+    return _walk(eg.up, eg.next_up, eg.parent, node, marks, out, size)
 
 
 @kernel
