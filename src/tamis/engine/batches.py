@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from .filter import Filter
 
 MOST = 1 << 21  # updates of a batch: sorting them needs 32 bytes each
+SLICE = 2_048  # messages of a batch on blocks: the matches of more leave the cache (10,000 cost 30 to 45 % more)
 SHARE = 16  # contexts per event above which sorting the events by context costs more than it saves
 FIELDS = 4_096  # attributes of contexts: the sort has twelve bits for them
 COSTS = {
@@ -86,9 +87,10 @@ class Batches:
         grouped = not isinstance(self._filter._indexes[shard].bundle, b.Blocks)
         rows: list[NDArray[np.int64]] = []
         starts, batches = [np.zeros(1, np.int64)], []
+        size = batching.size if grouped else min(batching.size, SLICE)
         groups = total = first = 0
         while first < len(skip):
-            last = min(len(skip), first + batching.size)
+            last = min(len(skip), first + size)
             if seen[last - 1] - (seen[first - 1] if first else 0) > MOST:
                 last = max(first + 1, int(np.searchsorted(seen, (seen[first - 1] if first else 0) + MOST, "right")))
             if grouped:
