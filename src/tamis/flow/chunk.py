@@ -25,6 +25,7 @@ from tamis.model.events import (
     SubscribeTable,
     UnsubscribeTable,
     UpdateTable,
+    runs_of,
 )
 from tamis.model.tables import Column, Table, to_list
 
@@ -258,14 +259,7 @@ def _ordered_runs(kinds: NDArray[np.int8], consistency: Consistency) -> Position
         # A stable sort by rank: subscriptions are never in such a batch, so two ranks are enough.
         last = MESSAGE if consistency == "no outdated state" else UPDATE
         kinds = kinds[np.argsort(kinds == last, kind="stable")]
-    bounds = np.concatenate(([0], np.flatnonzero(np.diff(kinds)) + 1, [len(kinds)]))
-    runs = np.empty((len(bounds) - 1, 3), np.int64)
-    runs[:, 0] = kinds[bounds[:-1]]
-    lengths = np.diff(bounds)
-    for kind in range(4):
-        mine = runs[:, 0] == kind
-        runs[mine, 2] = np.cumsum(lengths[mine])
-        runs[mine, 1] = runs[mine, 2] - lengths[mine]
+    runs = runs_of(kinds)
     runs.flags.writeable = False
     return runs
 

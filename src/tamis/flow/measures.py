@@ -36,26 +36,23 @@ class Balance:
         if not np.array_equal(self.came, out) or min(int(part.min()) for part in (out, self.held, waiting)) < 0:
             raise InvariantError(f"flow: {self.came.tolist()} events came in, {out.tolist()} are accounted for")
 
-    def to_dict(self, waiting: Counts) -> dict[str, dict[str, int]]:
-        """Per sort of event: in, delivered, shed, rejected, queued."""
-        parts = {
+    def _parts(self, waiting: Counts) -> dict[str, Counts]:
+        return {
             "in": self.came,
             "delivered": self.delivered,
             "shed": self.shed,
             "rejected": self.rejected,
             "queued": self.held + waiting,
         }
+
+    def to_dict(self, waiting: Counts) -> dict[str, dict[str, int]]:
+        """Per sort of event: in, delivered, shed, rejected, queued."""
+        parts = self._parts(waiting)
         return {kind: {name: int(part[k].sum()) for name, part in parts.items()} for k, kind in enumerate(KINDS)}
 
     def by_class(self, waiting: Counts) -> dict[str, dict[str, int]]:
         """Per class: in, delivered, shed, rejected, queued, of all sorts of events."""
-        parts = {
-            "in": self.came,
-            "delivered": self.delivered,
-            "shed": self.shed,
-            "rejected": self.rejected,
-            "queued": self.held + waiting,
-        }
+        parts = self._parts(waiting)
         return {
             name: {what: int(part[:, k].sum()) for what, part in parts.items()} for k, name in enumerate(self.classes)
         }

@@ -335,6 +335,11 @@ def _runs(keys: Mapping[str, NDArray[Any]]) -> NDArray[np.int64]:
     if len(present) > 1:
         # Timsort: sorted tables in a row are merged in linear time.
         kinds = kinds[np.argsort(np.concatenate([np.sort(key, kind="stable") for key, _ in present]), kind="stable")]
+    return runs_of(kinds)
+
+
+def runs_of(kinds: NDArray[np.int8]) -> NDArray[np.int64]:
+    """Maximal runs of one sort of event, shape (n, 3), of at least one event whose sorts are given in order."""
     bounds = np.concatenate(([0], np.flatnonzero(np.diff(kinds)) + 1, [len(kinds)]))
     runs = np.empty((len(bounds) - 1, 3), np.int64)
     runs[:, 0] = kinds[bounds[:-1]]
