@@ -109,7 +109,7 @@ class Tuner:
     >>> for _ in range(60):
     ...     tuner.report(abs(tuner.size - 40) + 10)  # best at 40
     >>> tuner.best
-    41
+    34
     """
 
     def __init__(
