@@ -66,7 +66,6 @@ SKOS = """
 
 
 def test_a_thesaurus(tmp_path: Path) -> None:
-    pytest.importorskip("rdflib")
     path = tmp_path / "topics.ttl"
     path.write_text(SKOS, encoding="utf-8")
     graph = ContentGraph.read(path, name="topic")
