@@ -148,7 +148,7 @@ class FamilyIndex:
         self, room: int, slots: NDArray[np.int32], groups: NDArray[np.int32], markers: int
     ) -> dict[str, Any]:
         """The arrays of the structure, empty, and under ``#lists`` how many lists it may have."""
-        raise NotImplementedError
+        raise NotImplementedError  # abstract
 
     def _prepare(self, ids: Ids, world: World) -> None:
         """Before entries come into an empty structure."""
