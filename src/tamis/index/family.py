@@ -47,7 +47,7 @@ NODES = 8_192  # of a skip list, per attribute: finer than that the postfilter i
 SPARE = 1.5  # room for markers, nodes and lists beyond what a build needs
 CROWDED = 0.9  # of that room, in use: then lists are packed anew
 SURVEYED = 256  # clauses with which the levels are tried after a build
-WEIGHTS = (60.0, 2_000.0)
+TEST, MOVE = 60.0, 2_000.0
 """Cycles of a test and of a move, until they have been measured."""
 
 
@@ -100,8 +100,9 @@ class FamilyIndex:
         rule = np.zeros(entries.RULES)
         rule[entries.STRATEGY], rule[entries.POLICY] = self._strategy, self._policy.kind
         rule[entries.PARAMETER] = self._policy.parameter
-        rule[entries.TEST_COST], rule[entries.MOVE_COST] = WEIGHTS
+        rule[entries.TEST_COST], rule[entries.DEARER] = TEST, 1.0
         seen = np.zeros((n, entries.SEEN))
+        seen[:, entries.PRICES :] = MOVE
         seen[:, entries.PASSING], seen[:, entries.LEAST], seen[:, entries.LARGEST] = passing, np.inf, -np.inf
         scope = np.tile([-np.inf, np.inf], (n, 1))
         for s, attribute in enumerate(slots.tolist()):
@@ -127,6 +128,7 @@ class FamilyIndex:
             "brief": np.zeros((2, words // 64 + 1), np.uint64),
             "want": np.zeros((n, 2)),
             "aim": np.zeros((n, 2), np.int8),
+            "levels": np.zeros((2, len(groups) - 1), np.int64),
             "group": groups,
             "scope": scope,
             "rule": rule,

@@ -226,6 +226,7 @@ FAMILY = {
     "brief": (np.uint64, 2),  # [2, word >> 6]: a bit for every word that is not empty
     "want": (np.float64, 2),  # [slot, 2]: the interval that is to be placed
     "aim": (np.int8, 2),  # [slot, 2]: and the level at which
+    "levels": (np.int64, 2),  # [CHOSEN or TRIED, group]: the levels that a review weighs
     "group": (np.int32, 1),  # [groups + 1]: the first slot of each group
     "scope": (np.float64, 2),  # [slot, 2]: of PARTIAL
     "rule": (np.float64, 1),  # strategy, policy and what they count

@@ -55,24 +55,25 @@ from .cells import BY_SLOT, depends, moves, narrow, pin, routed
 from .jit import BARE, bare, inlined
 from .merge import ONE64
 from .postfilter import bound, constant, interval, satisfiable
-from .simd import cycles
 
 OUT, PLACED, EVERYWHERE = range(3)
 EAGER, PARTIAL, GBU, AGILE, NOINDEX = range(5)
 FIXED, AUTO, COST = range(3)
 # Entries of Family.rule: what was chosen; false positives since the last deescalation; cycles that false positives have
-# cost and deescalations not yet used; cycles of a test and of a move; messages of late; index updates until the last
-# review; updates and false positives of late, and all updates until the last message.
-STRATEGY, POLICY, PARAMETER, IN_VAIN, CREDIT, TEST_COST, MOVE_COST, MESSAGES, REVIEWED = range(9)
+# cost and deescalations not yet used; cycles of a test; how many times dearer a move is than in the survey; messages of
+# late; index updates until the last review; updates and false positives of late, and all updates so far.
+STRATEGY, POLICY, PARAMETER, IN_VAIN, CREDIT, TEST_COST, DEARER, MESSAGES, REVIEWED = range(9)
 RECENT_UPDATES, RECENT_VAIN, HEARD = range(9, 12)
 RULES = 12
 # Columns of Family.seen: updates of values that move a slot's ranges, and the sum of their squared steps, both fading;
 # the share of entries that a message passes; the least and the largest value in messages; the best level; then, per
-# level, how far beyond its interval a range reaches on each side; then what each level costs.
+# level, how far beyond its interval a range reaches on each side; then, per level, the cycles that a move to it took in
+# the survey (of the first slot of a group).
 MOVED, STEPS, PASSING, LEAST, LARGEST, BEST, REACH = range(7)
 LEVELS = 16
-COSTS = REACH + LEVELS
-SEEN = COSTS + LEVELS
+PRICES = REACH + LEVELS
+SEEN = PRICES + LEVELS
+INTERRUPTED = 1e6  # cycles: something else ran in between
 # Entries of count behind the common ones: changes of an index, entries for which there was no room, entries shut.
 DEESCALATIONS, INDEX_UPDATES, SHORT, SHUT = range(COMMON_COUNTS, COMMON_COUNTS + 4)
 COUNTS = COMMON_COUNTS + 4
@@ -263,18 +264,20 @@ def learn_reach(ix, k, g):
 @bare
 def move(ix, k, g, grow):
     """Place entry ``k`` anew, where ``ix.want`` and ``ix.aim`` say; if it may ``grow``, what is there may stay."""
-    weigh = ix.rule[POLICY] == COST
-    start = cycles() if weigh else np.int64(0)
     if not (grow and ix.state[k, g] == PLACED and extend(ix, g, k)):
         take(ix, k, g)
         put(ix, k, g)
     ix.count[INDEX_UPDATES] += 1
-    if weigh:
-        taken = np.float64(cycles() - start)
-        if taken < 1e6:  # else something else ran in between
-            ix.rule[MOVE_COST] += (taken - ix.rule[MOVE_COST]) * 0.02
-        if ix.state[k, g] == PLACED:
-            learn_reach(ix, k, g)
+    if ix.rule[POLICY] == COST and ix.state[k, g] == PLACED:
+        learn_reach(ix, k, g)
+
+
+@bare
+def learn_price(ix, k, g, taken):
+    """Remember how many times dearer than in the survey a move was, with all that comes with it."""
+    if taken < INTERRUPTED:
+        expected = ix.seen[ix.group[g], PRICES + min(LEVELS - 1, np.int64(ix.level[k, ix.group[g], 0]))]
+        ix.rule[DEARER] += (taken / expected - ix.rule[DEARER]) * 0.02
 
 
 @bare

@@ -60,8 +60,8 @@ from .entries import (
     AUTO,
     BEST,
     COST,
-    COSTS,
     CREDIT,
+    DEARER,
     DEESCALATIONS,
     EAGER,
     EVERYWHERE,
@@ -73,7 +73,6 @@ from .entries import (
     LEAST,
     LEVELS,
     MESSAGES,
-    MOVE_COST,
     MOVED,
     OUT,
     PARAMETER,
@@ -81,6 +80,7 @@ from .entries import (
     PASSING,
     PLACED,
     POLICY,
+    PRICES,
     REACH,
     RECENT_UPDATES,
     RECENT_VAIN,
@@ -97,6 +97,7 @@ from .entries import (
     is_certain,
     is_inside,
     leaf,
+    learn_price,
     learn_reach,
     leave,
     move,
@@ -119,6 +120,8 @@ REVIEW = 64  # messages between two reviews of the best levels
 HURRY = 8_192  # or index updates, when they are many between messages
 FADING = 1 / 64  # what AUTO has counted fades by this much at every message
 AHEAD = 8
+CHOSEN, TRIED = range(2)  # rows of Family.levels
+SURELY = 0.95  # of what another choice costs: below that it is better, and not by chance
 
 
 # -- updates ---------------------------------------------------------------------------------------------------
@@ -173,9 +176,14 @@ def escalate(ix, k, a, v, world):
         p = routed(ix, r, BY_CONTEXT, a, np.int64(row[r, FIRST_PREDICATE]))
         if p >= 0:  # the one predicate that this value moves
             g = group_of(ix, np.int64(ix.attribute_slot[pred[p, ATTRIBUTE]]))
-            if _revise(ix, k, g, world) and ix.rule[STRATEGY] != EAGER:
+            start = cycles() if ix.rule[POLICY] == COST else np.int64(0)
+            moved = _revise(ix, k, g, world)
+            if moved and ix.rule[STRATEGY] != EAGER:
                 tell_others(ix, k, g, a, world)
-            return slack(ix, k, a, world)
+            low, high = slack(ix, k, a, world)
+            if moved and ix.rule[POLICY] == COST:
+                learn_price(ix, k, g, np.float64(cycles() - start))
+            return low, high
     if row[r, GATE_LENGTH] > 0 or meta[k, FLAGS] & CLOSED or math.isnan(v):
         if not satisfiable(k, world):
             if not meta[k, FLAGS] & CLOSED:
@@ -253,38 +261,99 @@ def deescalate(ix, chunk, world):
 
 
 @bare
+def _reaches(ix, s, j, highest):
+    """How far a range of level ``j`` goes beyond its interval; a level not yet tried: twice as far as the one below."""
+    if j == highest:
+        return np.inf
+    reach = 0.0
+    for i in range(1, j + 1):
+        reach = max(ix.seen[s, REACH + i], reach * 2)
+    return reach
+
+
+@bare
+def _meets(ix, s, reach):
+    """The share of messages that meet an entry on a slot whose range reaches so far beyond its interval."""
+    domain = max(1e-300, ix.seen[s, LARGEST] - ix.seen[s, LEAST])
+    return min(1.0, ix.seen[s, PASSING] + 2.0 * reach / domain)
+
+
+@bare
+def _highest(ix, g):
+    return min(LEVELS - 1, top(ix, g))
+
+
+@bare
+def _move_price(ix, g, j):
+    """Cycles of a move to level ``j`` of a group: what it took in the survey, at the speed of late."""
+    return ix.rule[DEARER] * ix.seen[ix.group[g], PRICES + j]
+
+
+@bare
+def _price(ix, g, j):
+    """What an entry at level ``j`` of a group costs: (moves, in cycles per message; the share of messages it meets)."""
+    messages, entries = max(1.0, ix.rule[MESSAGES]), max(1, ix.count[LISTENERS])
+    moves, met = 0.0, 1.0
+    for s in range(ix.group[g], ix.group[g + 1]):
+        reach = _reaches(ix, s, j, _highest(ix, g))
+        step2 = ix.seen[s, STEPS] / max(1.0, ix.seen[s, MOVED])
+        # A walk of steps d leaves a range that reaches w beyond it after about (w / d)**2 steps.
+        leaves = 1.0 / (1.0 + reach * reach / step2) if step2 > 0.0 else 0.0
+        moves += ix.seen[s, MOVED] / messages / entries * leaves * _move_price(ix, g, j)
+        met *= _meets(ix, s, reach)
+    return moves, met
+
+
+@bare
+def _improve(ix, row):
+    """Improve a choice in ``ix.levels``, a group at a time, until none wants to change; what an entry costs then.
+
+    An entry is tested when all groups return it: what one of them shuts out, the others need not.
+    """
+    levels, groups = ix.levels, ix.group.shape[0] - 1
+    cost, changed = 0.0, True
+    while changed:
+        changed = False
+        for g in range(groups):
+            moves, met = 0.0, 1.0
+            for h in range(groups):
+                if h != g:
+                    paid, share = _price(ix, h, levels[row, h])
+                    moves, met = moves + paid, met * share
+            paid, share = _price(ix, g, levels[row, g])
+            cost = moves + paid + met * share * ix.rule[TEST_COST]
+            for j in range(_highest(ix, g) + 1):
+                paid, share = _price(ix, g, j)
+                other = moves + paid + met * share * ix.rule[TEST_COST]
+                if other < SURELY * cost:
+                    levels[row, g], cost, changed = j, other, True
+    return cost
+
+
+@bare
 def review(ix):
-    """The level at which an entry of each group costs least per message, by what has been measured lately."""
-    entries = max(1, ix.count[LISTENERS])
-    messages = max(1.0, ix.rule[MESSAGES])
-    for g in range(ix.group.shape[0] - 1):
-        highest = min(LEVELS - 1, top(ix, g))
-        first, last = np.int64(ix.group[g]), np.int64(ix.group[g + 1])
-        for s in range(first, last):
-            others = 1.0
-            for t in range(ix.slot_attribute.shape[0]):
-                others *= ix.seen[t, PASSING] if t != s else 1.0
-            domain = max(1e-300, ix.seen[s, LARGEST] - ix.seen[s, LEAST])
-            rate = ix.seen[s, MOVED] / messages / entries
-            step2 = ix.seen[s, STEPS] / max(1.0, ix.seen[s, MOVED])
-            reach = 0.0
-            for j in range(highest + 1):
-                if j == highest:
-                    reach = np.inf
-                elif j > 0:
-                    reach = max(ix.seen[s, REACH + j], reach * 2)
-                # A walk of steps d leaves a range that reaches w beyond it after about (w / d)**2 steps.
-                leaves = 1.0 / (1.0 + reach * reach / step2) if step2 > 0.0 else 0.0
-                vain = min(1.0, 2.0 * reach / domain) * others
-                cost = rate * leaves * ix.rule[MOVE_COST] + vain * ix.rule[TEST_COST]
-                ix.seen[first, COSTS + j] = cost if s == first else ix.seen[first, COSTS + j] + cost
+    """The levels at which an entry costs least per message, by what has been measured lately.
+
+    Which group shall be sharp and which not is more than one can see from where one is: so each is also tried as the
+    only one that is.
+    """
+    levels, groups = ix.levels, ix.group.shape[0] - 1
+    for g in range(groups):
+        levels[CHOSEN, g] = np.int64(ix.seen[ix.group[g], BEST])
+    least = _improve(ix, CHOSEN)
+    for only in range(groups):
+        for g in range(groups):
+            levels[TRIED, g] = 0 if g == only else _highest(ix, g)
+        cost = _improve(ix, TRIED)
+        if cost < SURELY * least:
+            least = cost
+            for g in range(groups):
+                levels[CHOSEN, g] = levels[TRIED, g]
+    for g in range(groups):
+        for s in range(ix.group[g], ix.group[g + 1]):
+            ix.seen[s, BEST] = levels[CHOSEN, g]
             ix.seen[s, MOVED] *= 0.5
             ix.seen[s, STEPS] *= 0.5
-        best = 0
-        for j in range(highest + 1):
-            best = j if ix.seen[first, COSTS + j] < ix.seen[first, COSTS + best] else best
-        for s in range(first, last):
-            ix.seen[s, BEST] = best
     ix.rule[MESSAGES] *= 0.5
     ix.rule[REVIEWED] = ix.count[INDEX_UPDATES]
 
@@ -305,9 +374,12 @@ def wanted(ix, k, s, end):
     if ix.level[k, s, end] == 0:
         return False
     if ix.rule[POLICY] == COST:
-        if ix.level[k, s, end] <= ix.seen[s, BEST] or ix.rule[CREDIT] < ix.rule[MOVE_COST]:
+        if ix.level[k, s, end] <= ix.seen[s, BEST]:
             return False
-        ix.rule[CREDIT] -= ix.rule[MOVE_COST]
+        price = _move_price(ix, group_of(ix, s), np.int64(ix.seen[s, BEST]))
+        if ix.rule[CREDIT] < price:
+            return False
+        ix.rule[CREDIT] -= price
         return True
     ix.rule[IN_VAIN] += 1.0
     patience = ix.rule[PARAMETER]
@@ -357,21 +429,26 @@ def tighten(ix, ids, world):
 
 @bare
 def survey(ix, ids, world):
-    """Try all levels with some clauses: how far their ranges reach."""
+    """Try all levels with some clauses: how far their ranges reach, and what a move costs."""
     for i in range(ids.shape[0]):
         k = np.int64(ids[i])
         if world.clauses.meta[k, FLAGS] & CLOSED:
             continue
         for g in range(ix.group.shape[0] - 1):
             read(ix, k, g, world)
-            highest = min(LEVELS, top(ix, g))
-            for j in range(1, highest + 1):
+            take(ix, k, g)
+            for j in range(min(LEVELS, top(ix, g)) - 1, -1, -1):
                 for s in range(ix.group[g], ix.group[g + 1]):
-                    ix.aim[s, 0] = ix.aim[s, 1] = j if j < highest else 0
-                take(ix, k, g)
+                    ix.aim[s, 0] = ix.aim[s, 1] = j
+                start = cycles()
                 put(ix, k, g)
+                at = PRICES + min(LEVELS - 1, np.int64(ix.level[k, ix.group[g], 0]))
                 if ix.state[k, g] == PLACED:
                     learn_reach(ix, k, g)
+                take(ix, k, g)
+                # Towards the median: the first touch of a page takes longer than a hundred moves.
+                ix.seen[ix.group[g], at] *= 1.05 if cycles() - start > ix.seen[ix.group[g], at] else 0.95
+            put(ix, k, g)
 
 
 # -- messages --------------------------------------------------------------------------------------------------
@@ -379,15 +456,19 @@ def survey(ix, ids, world):
 
 @bare
 def blamed(ix, k, m, world):
-    """2 * slot + end of the indexed predicate of clause ``k`` that fails for message ``m``; -1 when none does."""
+    """2 * slot + end of the indexed predicate of clause ``k`` that fails for message ``m``; -1 when none does.
+
+    Of several, the first that is not given up: where the top is best, deescalating is not.
+    """
+    blame = -1
     for s in range(ix.slot_attribute.shape[0]):
         x = world.messages.value[m, ix.slot_attribute[s]]
         low, high = ends(ix, k, s, world)
-        if x < low:
-            return 2 * s
-        if x > high:
-            return 2 * s + 1
-    return -1
+        if x < low or x > high:
+            blame = 2 * s + np.int64(x > high)
+            if ix.seen[s, BEST] < top(ix, group_of(ix, s)):
+                return blame
+    return blame
 
 
 @bare

@@ -139,14 +139,17 @@ class Race:
 
 
 def timed(filter: Filter, log: EventLog) -> tuple[Matches, dict[str, int], float]:
-    """Matches, counters afterwards, seconds; the garbage collector waits meanwhile, and compilers do not count."""
+    """Matches, counters afterwards, seconds of the processor: work of others on this machine does not count.
+
+    Nor do compilers, and the garbage collector waits meanwhile.
+    """
     gc.disable()  # a collection before every log would take longer than most logs
     try:
         with _Compiling() as compiling:
-            start = time.perf_counter()
+            start = time.process_time()
             matches = filter.process(log)
             stats = filter.stats
-            seconds = time.perf_counter() - start
+            seconds = time.process_time() - start
         return matches, stats, seconds - compiling.seconds
     finally:
         gc.enable()
@@ -166,12 +169,12 @@ class _Compiling(numba_event.Listener):
     def on_start(self, event: object) -> None:
         self._depth += 1
         if self._depth == 1:
-            self._start = time.perf_counter()
+            self._start = time.process_time()
 
     def on_end(self, event: object) -> None:
         self._depth -= 1
         if self._depth == 0:
-            self.seconds += time.perf_counter() - self._start
+            self.seconds += time.process_time() - self._start
 
 
 # -- steady state ----------------------------------------------------------------------------------------------
