@@ -73,7 +73,6 @@ MOVED, STEPS, PASSING, LEAST, LARGEST, BEST, REACH = range(7)
 LEVELS = 16
 PRICES = REACH + LEVELS
 SEEN = PRICES + LEVELS
-INTERRUPTED = 1e6  # cycles: something else ran in between
 # Entries of count behind the common ones: changes of an index, entries for which there was no room, entries shut.
 DEESCALATIONS, INDEX_UPDATES, SHORT, SHUT = range(COMMON_COUNTS, COMMON_COUNTS + 4)
 COUNTS = COMMON_COUNTS + 4
@@ -272,12 +271,17 @@ def move(ix, k, g, grow):
         learn_reach(ix, k, g)
 
 
+@inlined
+def towards(mean, value, share):
+    """A mean of late, one value later. Of what took far longer only a part counts: something else ran in between."""
+    return mean + (min(value, 4.0 * mean) - mean) * share
+
+
 @bare
 def learn_price(ix, k, g, taken):
     """Remember how many times dearer than in the survey a move was, with all that comes with it."""
-    if taken < INTERRUPTED:
-        expected = ix.seen[ix.group[g], PRICES + min(LEVELS - 1, np.int64(ix.level[k, ix.group[g], 0]))]
-        ix.rule[DEARER] += (taken / expected - ix.rule[DEARER]) * 0.02
+    expected = ix.seen[ix.group[g], PRICES + min(LEVELS - 1, np.int64(ix.level[k, ix.group[g], 0]))]
+    ix.rule[DEARER] = towards(ix.rule[DEARER], taken / expected, 0.02)
 
 
 @bare

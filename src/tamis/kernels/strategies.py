@@ -110,6 +110,7 @@ from .entries import (
     tell,
     tell_others,
     top,
+    towards,
 )
 from .jit import bare, kernel
 from .merge import ONE64, begin, clear, is_empty, take_out
@@ -525,9 +526,7 @@ def probe(ix, m, world, hits, special, doubts, edges, owed, scratch):
     ix.count[FALSE_POSITIVES] += failed
     reckon(ix, 1, failed)
     if weigh and tested >= 16:
-        taken = np.float64(cycles() - start)
-        if taken < 1e4 * tested:
-            ix.rule[TEST_COST] += (taken / tested - ix.rule[TEST_COST]) * 0.05
+        ix.rule[TEST_COST] = towards(ix.rule[TEST_COST], np.float64(cycles() - start) / tested, 0.05)
     for i in range(-AHEAD, lowered):  # together, so that the cache misses of several overlap
         if i + AHEAD < lowered:
             k, s = np.int64(edges[i + AHEAD] >> np.uint64(8)), np.int64(edges[i + AHEAD] & np.uint64(255)) >> 1
