@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 
 from tamis.errors import GraphError
 from tamis.kernels import digraph
-from tamis.kernels.labels import EMPTY, UNITS, Labels, reach_pairs
+from tamis.kernels.labels import UNITS, Labels, reach_pairs
 
 from .labelling import Labelling
 from .names import SEPARATOR, SHOWN, Names
@@ -105,9 +105,10 @@ class ContentGraph:
         return graph
 
     def _fill(self, parents: Ids, children: Ids) -> None:
-        cycle = self._labels.fill(len(self._names.all), parents, children)
+        order, cycle = self._labels.fill(len(self._names.all), parents, children)
         if cycle:
             raise self._cycle(cycle)
+        self._names = Names(self.name, [self._names.all[i] for i in order.tolist()])
         self.version += 1
 
     def _cycle(self, nodes: Sequence[int]) -> GraphError:
@@ -246,9 +247,14 @@ class ContentGraph:
         return self._labels.adjacency
 
     def label_bytes(self) -> int:
-        """The bytes that a test of reachability reads from: numbers, levels and shelves of all categories."""
+        """The bytes that a test of reachability reads from.
+
+        In a tree these are extents alone; elsewhere also levels and shelves; and numbers once they are not ids.
+        """
         lb = self.bundle()
-        return self.size * (4 + 4 + 1 + (4 if lb.stock[UNITS] > EMPTY else 0)) + 2 * int(lb.stock[UNITS])
+        each = [lb.extent, *([lb.number] if len(lb.number) else []), *([lb.shelf, lb.level] if len(lb.shelf) else [])]
+        shelves = lb.stock[UNITS] * lb.pool.itemsize if len(lb.shelf) else 0
+        return self.size * sum(array.itemsize for array in each) + lb.wide.nbytes + int(shelves)
 
     def alive(self) -> NDArray[np.uint8]:
         """[id]: 1 where there is a category."""
