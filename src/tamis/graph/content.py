@@ -17,7 +17,7 @@ from tamis.errors import GraphError
 from tamis.kernels import digraph
 from tamis.kernels.labels import UNITS, Labels, reach_pairs
 
-from .labelling import Labelling
+from .labelling import Hang, Labelling
 from .names import SEPARATOR, SHOWN, Names
 from .read import file_edges, table_edges
 
@@ -104,8 +104,20 @@ class ContentGraph:
         graph._fill(np.array(parents, np.int32), np.array(children, np.int32))
         return graph
 
-    def _fill(self, parents: Ids, children: Ids) -> None:
-        order, cycle = self._labels.fill(len(self._names.all), parents, children)
+    @classmethod
+    def from_numbers(cls, names: Iterable[str], parents: Ids, children: Ids, *, name: str, hang: Hang) -> Self:
+        """A graph from numbered names and edges between them, whose exceptions somebody else makes.
+
+        It is the graph that :meth:`from_edges` makes when the names come in this order; ids are others than the numbers.
+        """
+        graph = cls(name)
+        for category in names:
+            graph._names.add(category)
+        graph._fill(parents, children, hang)
+        return graph
+
+    def _fill(self, parents: Ids, children: Ids, hang: Hang | None = None) -> None:
+        order, cycle = self._labels.fill(len(self._names.all), parents, children, hang)
         if cycle:
             raise self._cycle(cycle)
         self._names = Names(self.name, [self._names.all[i] for i in order.tolist()])

@@ -6,7 +6,7 @@ names. The kernels are :mod:`tamis.kernels.digraph` and :mod:`tamis.kernels.labe
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
@@ -18,6 +18,10 @@ from tamis.kernels.digraph import Edges
 from tamis.kernels.labels import DEEP, EMPTY, NOTHING, NUMBERS, UNITS, WIDE, Labels
 
 Ids = NDArray[np.int32]
+Hang = Callable[["Labelling", "Ids", "Ids"], None]
+"""Makes the shelves of a forest, given its nodes, parents first, and how many are below each in its tree."""
+BROAD = 16
+"""With so many below it in its tree, a category has all its points on its own shelf: chains of bases end there."""
 SLACK = 65_536  # numbers and units that may be given up before labelling anew is worth a thought
 _PER_NODE = {"number": -1, "extent": NOTHING, "shelf": 0, "level": 0, "trunk": -1, "down": -1, "up": -1}
 """What a category starts with. Numbers and shelves are not there as long as they say nothing."""
@@ -36,9 +40,9 @@ class Labelling:
         self._free: list[int] = []  # edges that were removed
         self._top = 0  # edges handed out so far
         self.adjacency = Edges(**{name: np.empty(0, kind[0]) for name, kind in Edges.FIELDS.items()})
-        self._reset(0)
+        self.reset(0)
 
-    def _reset(self, units: int) -> None:
+    def reset(self, units: int) -> None:
         """No label at all; room for that many units of the pool."""
         nodes = len(self.adjacency.up)
         self.bundle = Labels(
@@ -56,26 +60,28 @@ class Labelling:
 
     # -- all at once -------------------------------------------------------------------------------------------
 
-    def fill(self, nodes: int, parents: Ids, children: Ids) -> tuple[Ids, list[int]]:
+    def fill(
+        self, nodes: int, parents: Ids, children: Ids, hang: Hang | None = None
+    ) -> tuple[Ids, list[int]]:
         """Take a whole graph: [id]: which node got it. Ids are the numbers of labels. O(edges + points).
 
-        If there is a cycle, it is returned behind that, and the graph is of no use.
+        If there is a cycle, it is returned behind that, and the graph is of no use. ``hang`` makes the shelves.
         """
         both = np.unique(parents.astype(np.int64) * max(1, nodes) + children, return_index=True)[1]
         both.sort()  # an edge that is given twice counts once, where it came first
         parents, children = parents[both], children[both]
-        self._link(nodes, parents, children)
-        topo = self._topological(np.arange(nodes, dtype=np.int32))
+        self.link(nodes, parents, children)
+        topo = self.topological(np.arange(nodes, dtype=np.int32))
         if len(topo) < nodes:
             return topo, self._cycle(topo)
-        self._reset(0)
+        self.reset(0)
         first, _ = self._forest(topo)
         order = np.argsort(first).astype(np.int32)
-        self._link(nodes, first[parents], first[children])
-        self._label(first[topo])
+        self.link(nodes, first[parents], first[children])
+        self._label(first[topo], hang)
         return order, []
 
-    def _link(self, nodes: int, parents: Ids, children: Ids) -> None:
+    def link(self, nodes: int, parents: Ids, children: Ids) -> None:
         """These edges and no others."""
         self.nodes, self.edges, self._top = nodes, len(parents), len(parents)
         self.alive = np.ones(nodes, np.uint8)
@@ -84,7 +90,7 @@ class Labelling:
         self.adjacency = Edges(ends[0], ends[1], parents, children, links[0], links[1])
         digraph.link_all(self.adjacency, 0, self.edges)
 
-    def _topological(self, nodes: Ids) -> Ids:
+    def topological(self, nodes: Ids) -> Ids:
         into = np.full(len(self.adjacency.up), -1, np.int32)
         return digraph.topological(self.adjacency, nodes, into)  # type: ignore[no-any-return]
 
@@ -114,7 +120,7 @@ class Labelling:
         lb.stock[NUMBERS] = digraph.number(lb.trunk, topo, lb.stock[NUMBERS], first, extent, cursor)
         return first, extent
 
-    def _write(self, topo: Ids, first: Ids, extent: Ids) -> None:
+    def write(self, topo: Ids, first: Ids, extent: Ids) -> None:
         """Write numbers and extents down; numbers only where they are not the ids."""
         below = self.adjacency.down[topo] >= 0
         codes = np.where(below, np.minimum(extent[topo] + 1, WIDE), NOTHING)
@@ -136,27 +142,37 @@ class Labelling:
             same = np.arange(len(self.bundle.extent), dtype=np.int32)
             self.bundle = self.bundle.replace(number=same, order=same.copy())
 
-    def _shelves(self) -> None:
+    def shelves(self) -> None:
         """From now on there are exceptions, or will be."""
         if not len(self.bundle.shelf):
             self.bundle = self.bundle.replace(shelf=np.zeros(len(self.bundle.extent), np.int32))
 
-    def _label(self, topo: Ids) -> None:
+    def _label(self, topo: Ids, hang: Hang | None = None) -> None:
         """Label everything anew, parents first."""
-        self._reset(4 * len(topo))
-        self._write(topo, *self._forest(topo))
-        self._hang(topo, np.zeros(1 << (2 * len(topo)).bit_length(), np.int32))
+        self.reset(4 * len(topo))
+        first, extent = self._forest(topo)
+        self.write(topo, first, extent)
+        self.shelves()
+        (hang or _hang)(self, topo, extent)
         used = int(self.bundle.stock[UNITS])
         self.bundle = self.bundle.replace(
             pool=self.bundle.pool[: used + used // 8 + 16].copy(), shelf=self.bundle.shelf if used > EMPTY else _NONE
         )
         self._built = used
 
-    def _hang(self, topo: Ids, known: Ids) -> None:
-        self._shelves()
-        table = self._table()
+    def hang(self, topo: Ids, broad: NDArray[np.uint8]) -> None:
+        """Make the exceptions of nodes, parents first, and lay each set of points on one shelf."""
+        table, known = self._table(), self.known()
+        self.fitting(len(topo), lambda done: digraph.hang(self.bundle, self.adjacency, topo, done, broad, table, known))
+
+    def known(self) -> Ids:
+        """A hash table of shelves that has room for one of each node."""
+        return np.zeros(1 << (2 * self.nodes).bit_length(), np.int32)
+
+    def fitting(self, count: int, work: Callable[[int], int]) -> None:
+        """Do ``work`` from a place on until all is done: it says how far it came when there was no room in the pool."""
         done = 0
-        while (done := digraph.hang(self.bundle, self.adjacency, topo, done, table, known)) < len(topo):
+        while (done := work(done)) < count:
             self._room(units=digraph.needed(self.bundle.stock[NUMBERS], self.bundle.stock[NUMBERS]))
 
     def _table(self) -> NDArray[np.int32]:
@@ -235,11 +251,10 @@ class Labelling:
         digraph.sink(self.adjacency, self.bundle.level, a, b, found)
         size = digraph.newly_reached(self.bundle, self.adjacency, a, b, np.zeros(self.nodes, np.uint8), found)
         nodes = found[:size]
-        self._shelves()
+        self.shelves()
         nodes = nodes[np.argsort(self.bundle.shelf[nodes], kind="stable")]
-        table, done = self._table(), 0
-        while (done := digraph.spread(self.bundle, a, nodes, done, table)) < size:
-            self._room(units=digraph.needed(self.bundle.stock[NUMBERS], self.bundle.stock[NUMBERS]))
+        table = self._table()
+        self.fitting(size, lambda done: digraph.spread(self.bundle, a, nodes, done, table))
 
     def remove_edge(self, a: int, b: int) -> bool:
         """Remove an edge; False when there is none. O(edges below ``b``)."""
@@ -256,11 +271,13 @@ class Labelling:
             return True
         found = np.empty(self.nodes, np.int32)
         size = digraph.below(self.adjacency, b, np.zeros(self.nodes, np.uint8), found, 0)
-        topo = self._topological(found[:size])
+        topo = self.topological(found[:size])
         self._number()
         moved = found[: digraph.detach(self.bundle, self.adjacency, topo, found)]
-        self._write(moved, *self._numbers(moved))
-        self._hang(topo, _NONE)
+        self.write(moved, *self._numbers(moved))
+        self.shelves()
+        table, none = self._table(), np.zeros(self.nodes, np.uint8)
+        self.fitting(len(topo), lambda done: digraph.hang(self.bundle, self.adjacency, topo, done, none, table, _NONE))
         return True
 
     def remove_node(self, node: int) -> None:
@@ -282,7 +299,7 @@ class Labelling:
 
     def relabel(self) -> None:
         """Label everything anew. O(edges + exceptions)."""
-        self._label(self._topological(np.flatnonzero(self.alive).astype(np.int32)))
+        self._label(self.topological(np.flatnonzero(self.alive).astype(np.int32)))
 
     # -- the rest ----------------------------------------------------------------------------------------------
 
@@ -317,6 +334,15 @@ class Labelling:
         self.adjacency = Edges(**{name: arrays[name] for name in Edges.FIELDS})
         self.alive, self._free = arrays["alive"], arrays["free"].tolist()
         self.nodes, self.edges, self._top, self._built = arrays["counters"].tolist()
+
+
+def broad(extent: Ids) -> NDArray[np.uint8]:
+    """Which categories have all their points on their own shelf."""
+    return (extent >= BROAD).astype(np.uint8)
+
+
+def _hang(labelling: Labelling, topo: Ids, extent: Ids) -> None:
+    labelling.hang(topo, broad(extent))
 
 
 def _row(edge: int, following: Ids, ends: Ids) -> list[int]:

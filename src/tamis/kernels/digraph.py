@@ -35,10 +35,6 @@ from .labels import (
 )
 from .records import Record
 
-# A category with so many below it in its tree has all its points on its own shelf: chains of bases end there.
-BROAD = 16
-
-
 class Edges(Record):
     """Adjacency; -1 ends a list."""
 
@@ -311,7 +307,7 @@ def _missing(row, size, other, have):
 
 
 @bare
-def _shelve(lb, base, row, size, known):
+def shelve(lb, base, row, size, known):
     """The shelf of these points above ``base``, a new one if need be; -1 when there is no room for it.
 
     ``known`` is a hash table of shelves, 0 where there is none, or has length 0.
@@ -373,10 +369,11 @@ def _all_points(lb, shelf, table, side):
 
 
 @bare
-def hang(lb, eg, nodes, start, table, known):
+def hang(lb, eg, nodes, start, broad, table, known):
     """Make the exceptions of ``nodes`` (parents first) from those of their parents, from node number ``start`` on.
 
-    ``table`` has four rows. Returns how far it came: less than all of them when there is no room for more shelves.
+    A category that is ``broad`` [category] has all its points on its own shelf: chains of bases end there. ``table``
+    has four rows. Returns how far it came: less than all of them when there is no room for more shelves.
     """
     for i in range(start, nodes.shape[0]):
         v = np.int64(nodes[i])
@@ -403,8 +400,7 @@ def hang(lb, eg, nodes, start, table, known):
         size = _lowest(lb, row, size, inner)
         # The base is the shelf of a parent that leaves least to add; -1 for none looked at.
         base, least = np.int64(-1), np.int64(0)
-        broad = extent_of(lb, v) >= BROAD
-        e = np.int64(-1) if broad else np.int64(eg.up[v])
+        e = np.int64(-1) if broad[v] else np.int64(eg.up[v])
         while e >= 0:
             shelf = np.int64(lb.shelf[eg.parent[e]])
             e = np.int64(eg.next_up[e])
@@ -423,7 +419,7 @@ def hang(lb, eg, nodes, start, table, known):
             if j == have or table[other, j] != row[k]:
                 row[kept] = row[k]
                 kept += 1
-        shelf = _shelve(lb, base, row, kept, known)
+        shelf = shelve(lb, base, row, kept, known)
         if shelf < 0:
             return i
         lb.shelf[v] = shelf
@@ -473,7 +469,7 @@ def spread(lb, a, nodes, start, table):
             if j == have or theirs[j] > x + extent_of(lb, category_of(lb, np.int64(x))):
                 row[size] = x
                 size += 1
-        fresh = _shelve(lb, shelf, row, size, nodes[:0])
+        fresh = shelve(lb, shelf, row, size, nodes[:0])
         if fresh < 0:
             return i
         while i < nodes.shape[0] and lb.shelf[nodes[i]] == shelf:

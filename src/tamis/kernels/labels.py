@@ -26,6 +26,7 @@ import numpy as np
 
 from .jit import bare
 from .records import Record
+from .simd import prefetch
 
 # Entries of Labels.stock: numbers and units of the pool handed out so far.
 NUMBERS, UNITS = range(2)
@@ -38,6 +39,8 @@ DEEP = 255
 # Extents: NOTHING is below the category, in the graph; else one more than the numbers below it in its tree, which may
 # be none; too many for that are in Labels.wide.
 NOTHING, WIDE = 0, 0xFFFF
+LARGE = 1 << 20  # units of a pool that does not stay in the cache
+AHEAD = 8  # how many pairs ahead memory is then asked for
 
 
 class Labels(Record):
@@ -150,7 +153,13 @@ def reaches(lb, above, below):
 @bare
 def reach_pairs(lb, above, below, out):
     """``reaches`` for pairs."""
+    # Where labels do not stay in the cache, a pair waits for memory twice, for its shelf and for the points on it.
+    far = above.shape[0] - 2 * AHEAD if lb.pool.shape[0] > LARGE and lb.shelf.shape[0] > 0 else 0
     for i in range(above.shape[0]):
+        if i < far:
+            prefetch(lb.extent, np.int64(above[i + 2 * AHEAD]))
+            prefetch(lb.shelf, np.int64(below[i + 2 * AHEAD]))
+            prefetch(lb.pool, np.int64(lb.shelf[below[i + AHEAD]]))
         out[i] = reaches(lb, np.int64(above[i]), np.int64(below[i]))
 
 
