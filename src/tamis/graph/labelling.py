@@ -20,7 +20,7 @@ from tamis.kernels.labels import DEEP, EMPTY, NOTHING, NUMBERS, UNITS, WIDE, Lab
 Ids = NDArray[np.int32]
 Hang = Callable[["Labelling", "Ids", "Ids"], None]
 """Makes the shelves of a forest, given its nodes, parents first, and how many are below each in its tree."""
-BROAD = 16
+BROAD = 2
 """With so many below it in its tree, a category has all its points on its own shelf: chains of bases end there."""
 SLACK = 65_536  # numbers and units that may be given up before labelling anew is worth a thought
 _PER_NODE = {"number": -1, "extent": NOTHING, "shelf": 0, "level": 0, "trunk": -1, "down": -1, "up": -1}

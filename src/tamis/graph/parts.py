@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import io
 from collections.abc import Iterable, Iterator
-from typing import NamedTuple
+from typing import NamedTuple, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -47,6 +47,9 @@ class Rows(NamedTuple):
     starts: NDArray[np.int64]
     points: Ids
     """Numbers in the whole graph."""
+
+
+Packed = TypeVar("Packed", Part, Rows)
 
 
 def split(whole: Labelling, extent: Ids, most: int) -> Iterator[Part]:
@@ -118,7 +121,7 @@ def packed(arrays: Part | Rows) -> bytes:
     return file.getvalue()
 
 
-def unpacked(kind: type[Part] | type[Rows], data: bytes) -> Part | Rows:
+def unpacked(kind: type[Packed], data: bytes) -> Packed:
     """What :func:`packed` packed."""
     with np.load(io.BytesIO(data)) as arrays:
         return kind(*(arrays[name] for name in kind._fields))

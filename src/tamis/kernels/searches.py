@@ -338,7 +338,7 @@ def close(eg, up, starts, rows, marks, queue):
 @bare
 def pairs_in(starts, rows, keys, wanted, out):
     """Whether ``wanted[i]`` is in the row of ``keys[i]``: a content list as the test of a pair."""
-    far = keys.shape[0] - 2 * AHEAD if rows.shape[0] > LARGE else 0  # as labels do; see labels.reach_pairs
+    far = keys.shape[0] - 2 * AHEAD if rows.shape[0] > 16 * LARGE else 0  # as labels do; where rows are fewer it costs
     for i in range(keys.shape[0]):
         if i < far:
             prefetch(starts, np.int64(keys[i + 2 * AHEAD]))
