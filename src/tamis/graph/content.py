@@ -62,9 +62,14 @@ class ContentGraph:
         return graph
 
     @classmethod
-    def from_table(cls, table: Any, *, name: str, parent: str = "parent", child: str = "child") -> Self:
-        """A graph from a table (Arrow, pandas, Polars, dict of columns) with an edge in every row."""
-        return cls.from_edges(table_edges(table, parent, child), name=name)
+    def from_table(
+        cls, table: Any, *, name: str, parent: str = "parent", child: str = "child", label: str | None = None
+    ) -> Self:
+        """A graph from a table (Arrow, pandas, Polars, dict of columns) with an edge in every row.
+
+        With a column ``label``, parents and children are keys, and a category is named by the label of its row.
+        """
+        return cls.from_edges(table_edges(table, parent, child, label), name=name)
 
     @classmethod
     def read(
@@ -74,14 +79,16 @@ class ContentGraph:
         name: str,
         parent: str = "parent",
         child: str = "child",
+        label: str | None = None,
         columns: Sequence[str] | None = None,
         language: str = "en",
     ) -> Self:
         """A graph from a file: edges as CSV, TSV or Parquet, or a thesaurus in SKOS (Turtle, RDF/XML, JSON-LD).
 
-        ``columns`` names the columns of a CSV or TSV file without a header; ``language`` is that of SKOS labels.
+        ``label`` is as in :meth:`from_table`; ``columns`` names the columns of a CSV or TSV file without a header;
+        ``language`` is that of SKOS labels.
         """
-        return cls.from_edges(file_edges(path, parent, child, columns, language), name=name)
+        return cls.from_edges(file_edges(path, parent, child, label, columns, language), name=name)
 
     @classmethod
     def from_paths(cls, paths: Iterable[str], *, name: str) -> Self:
@@ -108,7 +115,7 @@ class ContentGraph:
     def from_numbers(cls, names: Iterable[str], parents: Ids, children: Ids, *, name: str, hang: Hang) -> Self:
         """A graph from numbered names and edges between them, whose exceptions somebody else makes.
 
-        It is the graph that :meth:`from_edges` makes when the names come in this order; ids are others than the numbers.
+        It is the graph that :meth:`from_edges` makes when names come in this order; its ids are not these numbers.
         """
         graph = cls(name)
         for category in names:
@@ -221,6 +228,8 @@ class ContentGraph:
     def reach_many(self, above: Ids, below: Ids) -> NDArray[np.bool_]:
         """:meth:`reaches` for arrays of ids."""
         ids = np.asarray(above, np.int32), np.asarray(below, np.int32)
+        if ids[0].shape != ids[1].shape or ids[0].ndim != 1:
+            raise GraphError(f"graph {self.name!r}: expected pairs, got {ids[0].shape} above and {ids[1].shape} below")
         for given in ids:
             if given.size and (given.min() < 0 or given.max() >= self.size):
                 raise GraphError(f"graph {self.name!r}: ids are from 0 to {self.size - 1}")
@@ -357,8 +366,10 @@ class ContentGraph:
         try:
             with np.load(path) as arrays:
                 return cls.from_arrays(arrays["graph"].tobytes().decode(), dict(arrays))
-        except (OSError, ValueError, KeyError) as error:
+        except OSError as error:
             raise GraphError(f"{path}: is not a saved graph: {error}") from None
+        except (ValueError, KeyError, TypeError):
+            raise GraphError(f"{path}: is not a saved graph, or one of another version") from None
 
     @classmethod
     def from_arrays(cls, name: str, arrays: dict[str, NDArray[Any]]) -> Self:

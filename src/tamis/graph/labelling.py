@@ -60,9 +60,7 @@ class Labelling:
 
     # -- all at once -------------------------------------------------------------------------------------------
 
-    def fill(
-        self, nodes: int, parents: Ids, children: Ids, hang: Hang | None = None
-    ) -> tuple[Ids, list[int]]:
+    def fill(self, nodes: int, parents: Ids, children: Ids, hang: Hang | None = None) -> tuple[Ids, list[int]]:
         """Take a whole graph: [id]: which node got it. Ids are the numbers of labels. O(edges + points).
 
         If there is a cycle, it is returned behind that, and the graph is of no use. ``hang`` makes the shelves.

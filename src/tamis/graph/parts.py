@@ -109,9 +109,7 @@ def join(whole: Labelling, topo: Ids, parts: Iterable[Rows]) -> None:
     shelf[0] = 0
     table = np.concatenate(bases), np.concatenate(starts), np.concatenate(points)
     known = whole.known()
-    whole.fitting(
-        len(topo), lambda done: kernels.put_rows(whole.bundle, topo, done, row, *table, shelf, known)
-    )
+    whole.fitting(len(topo), lambda done: kernels.put_rows(whole.bundle, topo, done, row, *table, shelf, known))
 
 
 def packed(arrays: Part | Rows) -> bytes:

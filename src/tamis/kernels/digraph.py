@@ -35,6 +35,7 @@ from .labels import (
 )
 from .records import Record
 
+
 class Edges(Record):
     """Adjacency; -1 ends a list."""
 
@@ -482,7 +483,8 @@ def spread(lb, a, nodes, start, table):
 def detach(lb, eg, topo, moved):
     """Nodes of ``topo`` (closed downwards, parents first) whose tree edge is no edge become roots of trees.
 
-    All of the nodes in such trees go to ``moved``, in the same order; returns how many they are. Numbers are written down.
+    All of the nodes in such trees go to ``moved``, in the same order; returns how many they are. Numbers are written
+    down by now.
     """
     size = np.int64(0)
     for v in topo:

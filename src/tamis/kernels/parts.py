@@ -15,7 +15,7 @@ from .labels import EMPTY, END, SKIP, STRIDE, UNITS, base_of
 
 @bare
 def closed(eg, first, last, marks, out):
-    """The categories ``first .. last - 1`` and all above them into ``out``: how many. ``marks`` are 0 before and after."""
+    """Categories ``first .. last - 1`` and all above them into ``out``: how many. ``marks`` are 0 before and after."""
     size = np.int64(0)
     for v in range(first, last):
         size = above(eg, v, marks, out, size)
