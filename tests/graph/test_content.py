@@ -122,3 +122,34 @@ def test_labels_follow_changes(seed: int) -> None:
     again = ContentGraph.from_arrays("t", graph.arrays())
     again.check()
     assert held(again) == held(graph) and list(again) == list(graph)
+
+
+def test_extents_that_do_not_fit_into_two_bytes() -> None:
+    nodes = 70_000
+    chain = [(f"c{i}", f"c{i + 1}") for i in range(nodes)]
+    graph = ContentGraph.from_edges([*chain, ("x", "c69000"), ("y", "x")], name="t")
+    assert len(graph.bundle().wide) == nodes - 0xFFFE + 1
+    assert graph.reaches("c0", f"c{nodes}") and graph.reaches("c5", "c65000") and not graph.reaches("c65000", "c5")
+    assert graph.reaches("y", f"c{nodes}") and not graph.reaches("y", "c68999") and not graph.reaches("c0", "x")
+    graph.remove_edge("c3000", "c3001")
+    assert not graph.reaches("c3000", "c3001") and graph.reaches("c3001", f"c{nodes}") and graph.reaches("c0", "c3000")
+    graph.check([graph.id(f"c{i}") for i in (0, 2_000, 3_001, 30_000)])
+
+
+def test_a_tree_costs_two_bytes_a_category_and_ids_are_its_preorder() -> None:
+    tree = ContentGraph.from_paths(["a/x/1", "b/y", "a/x/2", "a/z"], name="t")
+    assert tree.names == ["a", "a/x", "a/x/1", "a/x/2", "a/z", "b", "b/y"]
+    assert tree.label_bytes() == 2 * len(tree)
+    tree.add_node("c", ["b"])
+    assert not len(tree.bundle().number)  # an id is still a number
+    before = tree.names
+    tree.remove_edge("a", "a/x")
+    assert len(tree.bundle().number) and tree.names == before
+    tree.check()
+
+
+def test_pairs_that_are_none_are_refused(topic: ContentGraph) -> None:
+    with pytest.raises(GraphError, match="expected pairs"):
+        topic.reach_many(np.array([0, 1]), np.array([1]))
+    with pytest.raises(GraphError, match="ids are from 0 to 4"):
+        topic.reach_many(np.array([0]), np.array([5]))

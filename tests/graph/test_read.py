@@ -27,7 +27,9 @@ def test_tables() -> None:
         [dict(zip(ROWS, row, strict=True)) for row in zip(*ROWS.values(), strict=True)],
     ):
         assert pairs(ContentGraph.from_table(source, name="topic")) == PAIRS
-    with pytest.raises(UsageError, match="no column 'parent'; did you mean 'parents'"):
+    with pytest.raises(
+        UsageError, match="there is no column 'parent'; did you mean 'parents'.* the columns are 'parents', 'child'"
+    ):
         ContentGraph.from_table({"parents": ["a"], "child": ["b"]}, name="t")
     with pytest.raises(GraphError, match="row 1, column 'child': a category is text, got 7"):
         ContentGraph.from_table({"parent": ["a", "b"], "child": ["b", 7]}, name="t")
@@ -50,6 +52,30 @@ def test_files(tmp_path: Path) -> None:
     with pytest.raises(UsageError, match=r"expected a file of edges or a thesaurus: \.csv"):
         (tmp_path / "edges.xlsx").touch()
         ContentGraph.read(tmp_path / "edges.xlsx", name="t")
+
+
+def test_blanks_belong_to_no_category_and_columns_are_named(tmp_path: Path) -> None:
+    path = tmp_path / "edges.csv"
+    path.write_text("parent, child\nsport, baseball\nsport,soccer \n", encoding="utf-8")
+    assert pairs(ContentGraph.read(path, name="topic")) == {("sport", "baseball"), ("sport", "soccer")}
+    path.write_text("from;to\nsport;baseball\n", encoding="utf-8")
+    with pytest.raises(UsageError, match=r"edges\.csv: there is no column 'parent' \(the columns are 'from;to'\)"):
+        ContentGraph.read(path, name="topic")
+
+
+def test_keys_and_labels(tmp_path: Path) -> None:
+    rows = "id\tparent\tname\n1\t\tSport\n2\t1\tFootball/soccer\n3\t1\tBoston\n4\t2\tBoston\n5\t9\t\n"
+    (tmp_path / "iab.tsv").write_text(rows, encoding="utf-8")
+    graph = ContentGraph.read(tmp_path / "iab.tsv", name="topic", child="id", label="name")
+    assert pairs(graph) == {
+        ("Sport", "Football|soccer"),
+        ("Sport", "Boston (3)"),
+        ("Football|soccer", "Boston (4)"),
+        ("9", "5"),
+    }
+    assert ContentGraph.from_table(
+        {"child": ["a", "b"], "parent": [None, "a"], "text": ["A", "B"]}, name="t", label="text"
+    ).reaches("A", "B")
 
 
 SKOS = """
@@ -90,3 +116,5 @@ def test_a_saved_graph_comes_back_with_its_labels(tmp_path: Path) -> None:
     (tmp_path / "bad").write_text("nothing", encoding="utf-8")
     with pytest.raises(GraphError, match="bad: is not a saved graph"):
         ContentGraph.load(tmp_path / "bad")
+    with pytest.raises(GraphError, match="none: is not a saved graph: .*No such file"):
+        ContentGraph.load(tmp_path / "none")

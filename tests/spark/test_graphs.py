@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from pathlib import Path
+from random import Random
 from typing import Any
 
+import numpy as np
 import pyarrow as pa
 import pytest
 
-from tamis import ReferenceFilter
+from tamis import ReferenceFilter, UsageError
 from tamis.errors import GraphError
 from tamis.graph import ContentGraph
 from tamis.spark import content_graph, match_stream, match_table
@@ -33,17 +35,41 @@ def expected() -> list[tuple[int, str]]:
     return sorted((row, str(id)) for row, id in reference.match_many({"topic": TOPICS}))
 
 
+def table(spark: Any, edges: list[tuple[str | None, str | None]]) -> Any:
+    columns = {"parent": [a for a, _ in edges], "child": [b for _, b in edges]}
+    return spark.createDataFrame(pa.table({name: pa.array(rows, pa.string()) for name, rows in columns.items()}))
+
+
 def test_a_graph_is_labelled_by_a_job(spark: Any) -> None:
-    edges = spark.createDataFrame(pa.table({"parent": [a for a, _ in EDGES] * 2, "child": [b for _, b in EDGES] * 2}))
-    found = content_graph(edges.repartition(3), name="topic")
-    wanted = ContentGraph.from_edges(EDGES, name="topic")
-    assert sorted(found.names) == sorted(wanted.names)
-    for above in wanted.names:
-        for below in wanted.names:
-            assert found.reaches(above, below) == wanted.reaches(above, below)
-    found.check()
-    with pytest.raises(GraphError, match="cycle"):
-        content_graph(spark.createDataFrame(pa.table({"parent": ["a", "b"], "child": ["b", "a"]})), name="topic")
+    rng = Random(4)
+    tree = [(f"c{rng.randrange(i)}", f"c{i}") for i in range(1, 400)]
+    across = [(f"c{a}", f"c{b}") for a, b in (sorted(rng.sample(range(400), 2)) for _ in range(300))]
+    for edges, most in (
+        (EDGES, 100_000),
+        ([*tree, *across], 60),
+        ([*tree, (None, "alone"), (None, "c3")], 100),
+    ):
+        found = content_graph(table(spark, [*edges, *edges[:9]]).repartition(3), name="topic", most=most)
+        wanted = ContentGraph.from_edges(sorted(set(edges), key=lambda edge: (edge[0] or "", edge[1])), name="topic")
+        assert found.names == wanted.names
+        arrays = wanted.arrays()
+        for key, array in found.arrays().items():
+            assert np.array_equal(array, arrays[key]), key
+        found.check()
+
+
+def test_what_is_no_graph_is_refused(spark: Any) -> None:
+    for edges, words in (
+        ([("a", "b"), ("b", "a")], "graph 'topic' has a cycle: 'b' -> 'a' -> 'b'"),
+        ([("a", "b"), ("a", None)], "graph 'topic': the name of a category is text, got None"),
+        ([("a", "x//y")], "no empty part, got 'x//y'"),
+    ):
+        with pytest.raises(GraphError, match=words):
+            content_graph(table(spark, edges), name="topic")
+    with pytest.raises(UsageError, match="there is no column 'above'"):
+        content_graph(table(spark, [("a", "b")]), name="topic", parent="above")
+    with pytest.raises(UsageError, match="most is how many categories a task gets, got 0"):
+        content_graph(table(spark, [("a", "b")]), name="topic", most=0)
 
 
 def test_tables(spark: Any) -> None:

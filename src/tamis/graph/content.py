@@ -15,9 +15,9 @@ from numpy.typing import NDArray
 
 from tamis.errors import GraphError
 from tamis.kernels import digraph
-from tamis.kernels.labels import EMPTY, UNITS, Labels, reach_pairs
+from tamis.kernels.labels import UNITS, Labels, reach_pairs
 
-from .labelling import Labelling
+from .labelling import Hang, Labelling
 from .names import SEPARATOR, SHOWN, Names
 from .read import file_edges, table_edges
 
@@ -62,9 +62,14 @@ class ContentGraph:
         return graph
 
     @classmethod
-    def from_table(cls, table: Any, *, name: str, parent: str = "parent", child: str = "child") -> Self:
-        """A graph from a table (Arrow, pandas, Polars, dict of columns) with an edge in every row."""
-        return cls.from_edges(table_edges(table, parent, child), name=name)
+    def from_table(
+        cls, table: Any, *, name: str, parent: str = "parent", child: str = "child", label: str | None = None
+    ) -> Self:
+        """A graph from a table (Arrow, pandas, Polars, dict of columns) with an edge in every row.
+
+        With a column ``label``, parents and children are keys, and a category is named by the label of its row.
+        """
+        return cls.from_edges(table_edges(table, parent, child, label), name=name)
 
     @classmethod
     def read(
@@ -74,14 +79,16 @@ class ContentGraph:
         name: str,
         parent: str = "parent",
         child: str = "child",
+        label: str | None = None,
         columns: Sequence[str] | None = None,
         language: str = "en",
     ) -> Self:
         """A graph from a file: edges as CSV, TSV or Parquet, or a thesaurus in SKOS (Turtle, RDF/XML, JSON-LD).
 
-        ``columns`` names the columns of a CSV or TSV file without a header; ``language`` is that of SKOS labels.
+        ``label`` is as in :meth:`from_table`; ``columns`` names the columns of a CSV or TSV file without a header;
+        ``language`` is that of SKOS labels.
         """
-        return cls.from_edges(file_edges(path, parent, child, columns, language), name=name)
+        return cls.from_edges(file_edges(path, parent, child, label, columns, language), name=name)
 
     @classmethod
     def from_paths(cls, paths: Iterable[str], *, name: str) -> Self:
@@ -104,10 +111,23 @@ class ContentGraph:
         graph._fill(np.array(parents, np.int32), np.array(children, np.int32))
         return graph
 
-    def _fill(self, parents: Ids, children: Ids) -> None:
-        cycle = self._labels.fill(len(self._names.all), parents, children)
+    @classmethod
+    def from_numbers(cls, names: Iterable[str], parents: Ids, children: Ids, *, name: str, hang: Hang) -> Self:
+        """A graph from numbered names and edges between them, whose exceptions somebody else makes.
+
+        It is the graph that :meth:`from_edges` makes when names come in this order; its ids are not these numbers.
+        """
+        graph = cls(name)
+        for category in names:
+            graph._names.add(category)
+        graph._fill(parents, children, hang)
+        return graph
+
+    def _fill(self, parents: Ids, children: Ids, hang: Hang | None = None) -> None:
+        order, cycle = self._labels.fill(len(self._names.all), parents, children, hang)
         if cycle:
             raise self._cycle(cycle)
+        self._names = Names(self.name, [self._names.all[i] for i in order.tolist()])
         self.version += 1
 
     def _cycle(self, nodes: Sequence[int]) -> GraphError:
@@ -208,6 +228,8 @@ class ContentGraph:
     def reach_many(self, above: Ids, below: Ids) -> NDArray[np.bool_]:
         """:meth:`reaches` for arrays of ids."""
         ids = np.asarray(above, np.int32), np.asarray(below, np.int32)
+        if ids[0].shape != ids[1].shape or ids[0].ndim != 1:
+            raise GraphError(f"graph {self.name!r}: expected pairs, got {ids[0].shape} above and {ids[1].shape} below")
         for given in ids:
             if given.size and (given.min() < 0 or given.max() >= self.size):
                 raise GraphError(f"graph {self.name!r}: ids are from 0 to {self.size - 1}")
@@ -246,9 +268,14 @@ class ContentGraph:
         return self._labels.adjacency
 
     def label_bytes(self) -> int:
-        """The bytes that a test of reachability reads from: numbers, levels and shelves of all categories."""
+        """The bytes that a test of reachability reads from.
+
+        In a tree these are extents alone; elsewhere also levels and shelves; and numbers once they are not ids.
+        """
         lb = self.bundle()
-        return self.size * (4 + 4 + 1 + (4 if lb.stock[UNITS] > EMPTY else 0)) + 2 * int(lb.stock[UNITS])
+        each = [lb.extent, *([lb.number] if len(lb.number) else []), *([lb.shelf, lb.level] if len(lb.shelf) else [])]
+        shelves = lb.stock[UNITS] * lb.pool.itemsize if len(lb.shelf) else 0
+        return self.size * sum(array.itemsize for array in each) + lb.wide.nbytes + int(shelves)
 
     def alive(self) -> NDArray[np.uint8]:
         """[id]: 1 where there is a category."""
@@ -339,8 +366,10 @@ class ContentGraph:
         try:
             with np.load(path) as arrays:
                 return cls.from_arrays(arrays["graph"].tobytes().decode(), dict(arrays))
-        except (OSError, ValueError, KeyError) as error:
+        except OSError as error:
             raise GraphError(f"{path}: is not a saved graph: {error}") from None
+        except (ValueError, KeyError, TypeError):
+            raise GraphError(f"{path}: is not a saved graph, or one of another version") from None
 
     @classmethod
     def from_arrays(cls, name: str, arrays: dict[str, NDArray[Any]]) -> Self:

@@ -75,7 +75,8 @@ class Matcher:
         for g, graph in enumerate(self.graphs):  # categories that were removed leave their users
             value[:, g][graph.alive()[value[:, g]] == 0] = -1
         value = np.take_along_axis(value, np.argsort(value < 0, axis=2, kind="stable"), 2)
-        room = [len(lb.first) for lb, _ in self._kept]
+        room = [len(lb.extent) for lb, _ in self._kept]
+        numbers = [max(len(lb.order), len(lb.extent)) for lb, _ in self._kept]
         start = np.concatenate([[0], np.cumsum([2 * n + 1 for n in room])]).astype(np.int64)
         lists = np.zeros((int(start[-1]), 3), np.int32)
         lists[:, postings.ROOM] = -1
@@ -98,9 +99,9 @@ class Matcher:
             value=self._value,
             held=np.zeros((graphs, users, 3 * most), np.int32),
             where=np.zeros((graphs, users), np.uint64),
-            stretch=np.array([max(0, (len(lb.order) - 1).bit_length() - 6) for lb, _ in self._kept], np.int64),
+            stretch=np.array([max(0, (count - 1).bit_length() - 6) for count in numbers], np.int64),
             rates=np.zeros((graphs, 5)),
-            coarse=np.zeros((graphs, max(len(lb.order) for lb, _ in self._kept) // 64 + 1), np.int32),
+            coarse=np.zeros((graphs, max(numbers) // 64 + 1), np.int32),
             marks=np.zeros((graphs, widest), np.uint8),
             queue=np.zeros((graphs, widest), np.int32),
             span=np.zeros((graphs, kernels.WIDEST, 2), np.int32),
@@ -120,6 +121,8 @@ class Matcher:
         if not self._covers[g]:
             return np.array(value, np.int32)
         order: Ids = self._kept[g][0].order  # numbers are never given to another category
+        if not len(order):
+            return np.array(value, np.int32)
         found: Ids = np.where(value < 0, np.int32(-1), order[value]).astype(np.int32)
         return found
 
@@ -303,7 +306,8 @@ class Matcher:
         pool = self.bundle.postings
         for g, (lb, _) in enumerate(self._kept):
             listed = pool.marks[:, g, ::2][np.arange(self._most) < pool.used[:, g, None]] - self.bundle.start[g]
-            numbers = lb.first[listed[listed < 2 * len(lb.first)] >> 1]
+            listed = listed[listed < 2 * len(lb.extent)] >> 1
+            numbers = lb.number[listed] if len(lb.number) else listed
             np.add.at(wanted[g], numbers[numbers >= 0] >> 6, 1)
         if (wanted != self.bundle.coarse).any():
             raise InvariantError("the counts of listed entries are wrong")

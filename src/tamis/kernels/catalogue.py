@@ -37,7 +37,7 @@ from .bundles import (
     TEMPLATE,
 )
 from .jit import bare
-from .labels import reaches
+from .labels import extent_of, reaches
 from .postfilter import constant
 from .records import Record
 from .simd import prefetch
@@ -312,7 +312,7 @@ def _follow(cx, e, i, world):
             # A category that is no longer needed: a near ancestor of both, or it moves.
             up = np.int64(tx.labels.trunk[node])
             for _ in range(CLIMB):
-                if up < 0 or tx.labels.last[up] - tx.labels.first[up] >= largest:
+                if up < 0 or extent_of(tx.labels, up) >= largest:
                     up = np.int64(-1)
                     break
                 if reaches(tx.labels, up, x):

@@ -32,7 +32,18 @@ from . import postings
 from .bundles import Postings
 from .digraph import Edges, below
 from .jit import bare
-from .labels import EMPTY, UNITS, Labels, ancestors, climb, holds_point
+from .labels import (
+    EMPTY,
+    UNITS,
+    Labels,
+    ancestors,
+    category_of,
+    climb,
+    holds_point,
+    last_of,
+    number_of,
+    shelf_of,
+)
 from .postings import AT, ENTRY, FILL, WHICH
 from .records import Record
 from .simd import prefetch
@@ -102,14 +113,14 @@ def _edges(typingctx, address):
 def category(ix, k, g, j):
     """Category ``j`` of a user."""
     v = np.int64(ix.value[g, k, j])
-    return np.int64(_labels(ix.graph[g, LABELS]).order[v]) if ix.covers[g] else v
+    return category_of(_labels(ix.graph[g, LABELS]), v) if ix.covers[g] else v
 
 
 @bare
 def _count(ix, g, listed, change):
     """One entry more or less in list ``listed`` of a graph."""
     if listed != ix.start[g + 1] - 1:
-        number = _labels(ix.graph[g, LABELS]).first[(listed - ix.start[g]) >> 1]
+        number = number_of(_labels(ix.graph[g, LABELS]), (listed - ix.start[g]) >> 1)
         if number >= 0:  # else the category was removed
             ix.coarse[g, number >> 6] += change
 
@@ -131,7 +142,7 @@ def insert(ix, k, g, c):
     listed = ix.start[g] + 2 * c
     if not postings.add(ix.postings, listed, k, g):
         return False
-    number = _labels(ix.graph[g, LABELS]).first[c]
+    number = np.int32(number_of(_labels(ix.graph[g, LABELS]), c))
     if ix.covers[g]:
         ix.value[g, k, j] = number
         ix.where[g, k] |= _bit(ix, g, number)
@@ -190,12 +201,12 @@ def escalate(ix, k, g, j, number):
     listed = np.int64(ix.postings.marks[k, g, 2 * j])
     top = ix.start[g + 1] - 1
     node = np.int64(-1) if listed == top else (listed - ix.start[g]) >> 1
-    while node >= 0 and not (lb.first[node] <= number and number <= lb.last[node]):
+    while node >= 0 and not (number_of(lb, node) <= number and number <= last_of(lb, node)):
         node = np.int64(lb.trunk[node])
     ix.state[ESCALATED] += 1
     if node < 0:
         return _list_at(ix, k, g, j, top, np.int32(0), EVERYWHERE)
-    return _list_at(ix, k, g, j, ix.start[g] + 2 * node + 1, lb.first[node], lb.last[node])
+    return _list_at(ix, k, g, j, ix.start[g] + 2 * node + 1, number_of(lb, node), last_of(lb, node))
 
 
 @bare
@@ -209,14 +220,14 @@ def step_down(ix, k, g, j):
         return deescalate(ix, k, g, j)
     while lb.trunk[node] != above:
         node = np.int64(lb.trunk[node])
-    return _list_at(ix, k, g, j, ix.start[g] + 2 * node + 1, lb.first[node], lb.last[node])
+    return _list_at(ix, k, g, j, ix.start[g] + 2 * node + 1, number_of(lb, node), last_of(lb, node))
 
 
 @bare
 def deescalate(ix, k, g, j):
     """Move an entry to the list of its category; False when there is no room."""
     c = category(ix, k, g, j)
-    number = _labels(ix.graph[g, LABELS]).first[c]
+    number = np.int32(number_of(_labels(ix.graph[g, LABELS]), c))
     return _list_at(ix, k, g, j, ix.start[g] + 2 * c, number, number)
 
 
@@ -229,7 +240,7 @@ def is_exact(ix, k, g, j):
 @bare
 def update(ix, k, g, j, c, agile):
     """Category ``j`` of a user is now ``c``; False, and nothing has changed, when there is no room."""
-    number = _labels(ix.graph[g, LABELS]).first[c]
+    number = np.int32(number_of(_labels(ix.graph[g, LABELS]), c))
     old, new, held = ix.value[g, k, j], number if ix.covers[g] else np.int32(c), ix.held
     low, high = held[g, k, 3 * j], held[g, k, 3 * j + 1]
     rates = ix.rates
@@ -312,11 +323,11 @@ def _expect(ix, g, wanted, least):
     size, total, some = np.int64(0), top, 0
     for t in wanted:
         if t >= 0:
-            ix.span[g, some, 0], ix.span[g, some, 1] = lb.first[t], lb.last[t]
+            ix.span[g, some, 0], ix.span[g, some, 1] = number_of(lb, t), last_of(lb, t)
             some += 1
             size = ancestors(lb, np.int64(t), ix.marks[g], ix.queue[g], size)
             if ix.covers[g]:
-                total += _listed_in(ix, g, np.int64(lb.first[t]), np.int64(lb.last[t]))
+                total += _listed_in(ix, g, np.int64(ix.span[g, some - 1, 0]), np.int64(ix.span[g, some - 1, 1]))
     usual = np.int64(size * ix.rates[g, ENTRIES] * 2 / (ix.start[g + 1] - ix.start[g]))
     counted = ix.covers[g] or usual < 2 * least
     if not counted:
@@ -382,8 +393,7 @@ def _ask(ix, g, wanted, found):
         # What has escalated may be below the event when its category is above something that is.
         for i in range(lower):
             node = np.int64(lb.trunk[ix.queue[g, i]])
-            if node >= 0:
-                found = climb(lb, np.int64(lb.first[node]), ix.marks[g], ix.queue[g], found)
+            found = climb(lb, node, ix.marks[g], ix.queue[g], found)
         _unmark(ix, g, found)
         for i in range(lower):
             listed = start + 2 * np.int64(ix.queue[g, i])
@@ -406,7 +416,7 @@ def _is_below(lb, values, span, wanted):
     for v in values:
         if v < 0:
             break
-        shelf = np.int64(lb.shelf[lb.order[v]])
+        shelf = shelf_of(lb, category_of(lb, np.int64(v)))
         for i in range(wanted if shelf != 0 else 0):
             if holds_point(lb, shelf, np.int64(span[i, 0]), np.int64(span[i, 1])):
                 return True
@@ -576,7 +586,7 @@ def check(ix, k):
             listed, m = np.int64(ix.postings.marks[k, g, 2 * j]), np.int64(ix.postings.marks[k, g, 2 * j + 1])
             if ix.postings.marker[m, ENTRY] != k or ix.postings.marker[m, WHICH] != j:
                 return 1
-            number = lb.first[category(ix, k, g, j)]
+            number = number_of(lb, category(ix, k, g, j))
             low, high = ix.held[g, k, 3 * j], ix.held[g, k, 3 * j + 1]
             if number < low or number > high:
                 return 2
@@ -586,7 +596,7 @@ def check(ix, k):
                 continue
             node = (listed - ix.start[g]) >> 1
             if (listed - ix.start[g]) & 1:
-                if low != lb.first[node] or high != lb.last[node]:
+                if low != number_of(lb, node) or high != last_of(lb, node):
                     return 3
             elif low != high or node != category(ix, k, g, j):
                 return 3

@@ -19,7 +19,20 @@ from typing import ClassVar
 import numpy as np
 
 from .jit import bare, kernel
-from .labels import DEEP, END, NUMBERS, SKIP, STRIDE, UNITS, base_of, reaches
+from .labels import (
+    DEEP,
+    END,
+    NUMBERS,
+    SKIP,
+    STRIDE,
+    UNITS,
+    base_of,
+    category_of,
+    extent_of,
+    last_of,
+    number_of,
+    reaches,
+)
 from .records import Record
 
 
@@ -199,26 +212,25 @@ def sink(eg, level, a, b, out):
 
 
 @bare
-def number(lb, topo, size):
-    """New numbers for ``topo`` (parents first, and whole trees) behind those in use. ``size`` [category] is 0."""
+def number(trunk, topo, start, first, extent, cursor):
+    """Numbers from ``start`` on for ``topo`` (parents first, and whole trees), and how many are below each in its tree.
+
+    Children get theirs in the order of ``topo``. ``extent`` [category] is 0. Returns the number behind the last.
+    """
     for i in range(topo.shape[0] - 1, -1, -1):
         v = topo[i]
-        size[v] += 1
-        if lb.trunk[v] >= 0:
-            size[lb.trunk[v]] += size[v]
+        if trunk[v] >= 0:
+            extent[trunk[v]] += extent[v] + 1
     for v in topo:
-        t = lb.trunk[v]
+        t = trunk[v]
         if t < 0:
-            lb.first[v] = lb.stock[NUMBERS]
-            lb.stock[NUMBERS] += size[v]
+            first[v] = start
+            start += extent[v] + 1
         else:
-            # A tree hands out its numbers from its end: ``size`` is what is left of the parent's interval.
-            lb.first[v] = lb.first[t] + size[t] - size[v]
-            size[t] -= size[v]
-        lb.last[v] = lb.first[v] + size[v] - 1
-        lb.order[lb.first[v]] = v
-    for v in topo:
-        size[v] = 0
+            first[v] = cursor[t]
+            cursor[t] += extent[v] + 1
+        cursor[v] = first[v] + 1
+    return start
 
 
 # -- exceptions ------------------------------------------------------------------------------------------------
@@ -273,7 +285,7 @@ def _lowest(lb, row, size, inner):
     kept = 0
     for i in range(size):
         x = row[i]
-        end = lb.last[lb.order[x]]
+        end = x + extent_of(lb, category_of(lb, np.int64(x)))
         if x <= inner and inner <= end:
             continue
         if i + 1 < size and row[i + 1] <= end:
@@ -296,7 +308,7 @@ def _missing(row, size, other, have):
 
 
 @bare
-def _shelve(lb, base, row, size, known):
+def shelve(lb, base, row, size, known):
     """The shelf of these points above ``base``, a new one if need be; -1 when there is no room for it.
 
     ``known`` is a hash table of shelves, 0 where there is none, or has length 0.
@@ -305,7 +317,7 @@ def _shelve(lb, base, row, size, known):
         return base
     pool = lb.pool
     start = lb.stock[UNITS]
-    if start + needed(size, lb.order.shape[0]) > pool.shape[0]:
+    if start + needed(size, lb.stock[NUMBERS]) > pool.shape[0]:
         return np.int64(-1)
     pool[start], pool[start + 1] = base & 0xFFFF, base >> 16
     i = start + 2
@@ -358,20 +370,21 @@ def _all_points(lb, shelf, table, side):
 
 
 @bare
-def hang(lb, eg, nodes, start, table, known):
+def hang(lb, eg, nodes, start, broad, table, known):
     """Make the exceptions of ``nodes`` (parents first) from those of their parents, from node number ``start`` on.
 
-    ``table`` has four rows. Returns how far it came: less than all of them when there is no room for more shelves.
+    A category that is ``broad`` [category] has all its points on its own shelf: chains of bases end there. ``table``
+    has four rows. Returns how far it came: less than all of them when there is no room for more shelves.
     """
     for i in range(start, nodes.shape[0]):
         v = np.int64(nodes[i])
         e = np.int64(eg.up[v])
-        inner = lb.first[v]
+        inner = number_of(lb, v)
         if e < 0:
             lb.shelf[v] = 0
             continue
         p = np.int64(eg.parent[e])
-        if eg.next_up[e] < 0 and lb.first[p] <= inner and inner <= lb.last[p]:
+        if eg.next_up[e] < 0 and number_of(lb, p) <= inner and inner <= last_of(lb, p):
             lb.shelf[v] = lb.shelf[p]
             continue
         side, size = 0, np.int64(0)
@@ -382,13 +395,13 @@ def hang(lb, eg, nodes, start, table, known):
                 size = _unite(lb.pool, shelf, table, side, size)
                 side ^= 1
                 shelf = base_of(lb, shelf)
-            size = _put(table, side, size, lb.first[p])
+            size = _put(table, side, size, number_of(lb, p))
             e = np.int64(eg.next_up[e])
         row = table[side]
         size = _lowest(lb, row, size, inner)
         # The base is the shelf of a parent that leaves least to add; -1 for none looked at.
         base, least = np.int64(-1), np.int64(0)
-        e = np.int64(eg.up[v])
+        e = np.int64(-1) if broad[v] else np.int64(eg.up[v])
         while e >= 0:
             shelf = np.int64(lb.shelf[eg.parent[e]])
             e = np.int64(eg.next_up[e])
@@ -398,6 +411,7 @@ def hang(lb, eg, nodes, start, table, known):
             missing = _missing(row, size, table[other], have)
             if base < 0 or missing < least:
                 base, least = shelf, missing
+        base = max(base, 0)
         other, have = _all_points(lb, base, table, 2)
         kept, j = 0, 0
         for k in range(size):
@@ -406,7 +420,7 @@ def hang(lb, eg, nodes, start, table, known):
             if j == have or table[other, j] != row[k]:
                 row[kept] = row[k]
                 kept += 1
-        shelf = _shelve(lb, base, row, kept, known)
+        shelf = shelve(lb, base, row, kept, known)
         if shelf < 0:
             return i
         lb.shelf[v] = shelf
@@ -442,7 +456,7 @@ def spread(lb, a, nodes, start, table):
     Returns how far it came: less than all of them when there is no room for more shelves.
     """
     mine, many = _all_points(lb, np.int64(lb.shelf[a]), table, 2)
-    many = _lowest(lb, table[mine], _put(table, mine, many, lb.first[a]), np.int32(-1))
+    many = _lowest(lb, table[mine], _put(table, mine, many, number_of(lb, a)), np.int64(-1))
     i = start
     while i < nodes.shape[0]:
         shelf = np.int64(lb.shelf[nodes[i]])
@@ -453,10 +467,10 @@ def spread(lb, a, nodes, start, table):
             x = table[mine, k]
             while j < have and theirs[j] < x:
                 j += 1
-            if j == have or theirs[j] > lb.last[lb.order[x]]:
+            if j == have or theirs[j] > x + extent_of(lb, category_of(lb, np.int64(x))):
                 row[size] = x
                 size += 1
-        fresh = _shelve(lb, shelf, row, size, nodes[:0])
+        fresh = shelve(lb, shelf, row, size, nodes[:0])
         if fresh < 0:
             return i
         while i < nodes.shape[0] and lb.shelf[nodes[i]] == shelf:
@@ -469,7 +483,8 @@ def spread(lb, a, nodes, start, table):
 def detach(lb, eg, topo, moved):
     """Nodes of ``topo`` (closed downwards, parents first) whose tree edge is no edge become roots of trees.
 
-    All of the nodes in such trees go to ``moved``, in the same order; returns how many they are.
+    All of the nodes in such trees go to ``moved``, in the same order; returns how many they are. Numbers are written
+    down by now.
     """
     size = np.int64(0)
     for v in topo:
@@ -479,8 +494,8 @@ def detach(lb, eg, topo, moved):
         gone = find_edge(eg, t, v) < 0
         if gone:
             lb.trunk[v] = -1
-        if gone or lb.first[t] == -1:
-            lb.first[v] = -1  # marks the tree for what comes behind
+        if gone or lb.number[t] == -1:
+            lb.number[v] = -1  # marks the tree for what comes behind
             moved[size] = v
             size += 1
     return size

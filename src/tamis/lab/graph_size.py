@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import resource
 import time
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any, Final
 
@@ -18,6 +19,7 @@ from .graph_workload import GEONAMES, GO, PLACES, places, real, topics
 from .graphs import SIZES, cpu, share
 from .plots import Panel
 
+REAL: Final = {"Gene Ontology": (GO, "topic"), "GeoNames": (GEONAMES, "place")}
 WHOLE: Final = 600_000
 PAIRS: Final = 100_000
 INSERTIONS: Final = 400
@@ -35,7 +37,7 @@ def sizes(setting: Setting) -> Findings:
     graphs.append((place, lambda: places(share(PLACES, setting.scale, 60), rng)))
     large = f"{share(WHOLE, setting.scale, 2_000):,} topics"
     graphs.append((large, lambda: topics(share(WHOLE, setting.scale, 2_000), rng)))
-    for what, name, shown in ((GO, "topic", "Gene Ontology"), (GEONAMES, "place", "GeoNames")):
+    for shown, (what, name) in REAL.items():
         if setting.data is not None and (setting.data / what[0]).exists():
             graphs.append((shown, lambda what=what, name=name: real(setting.data, what, name)))
     facts: dict[str, dict[str, float]] = {}
@@ -52,8 +54,6 @@ def sizes(setting: Setting) -> Findings:
 
         return Quantity(f"{factor:g} × {what}" if factor != 1 else what, value)
 
-    both = Quantity("both graphs, content lists", lambda: facts[topic]["list bytes"] + facts[place]["list bytes"])
-    ours = Quantity("5 × both graphs, ours", lambda: 5 * (facts[topic]["our bytes"] + facts[place]["our bytes"]))
     judge = Judge(setting.scale)
     judge.at_least(
         "content lists make the topics of a notification some 75 times as many",
@@ -67,17 +67,24 @@ def sizes(setting: Setting) -> Findings:
         Quantity("4.5", lambda: 4.5),
         scale=COUNTS,
     )
-    judge.at_least(
-        "ours takes at most a fifth of the space of content lists", both, ours, scale=SIZE, unit="bytes", whose="tamis"
-    )
-    judge.at_most(
-        "a pair takes no longer by our labels than by content lists (10 % for noise)",
-        fact(topic, "ns per pair, ours", 0.9),
-        fact(topic, "ns per pair, lists"),
-        scale=ORDER,
-        unit="ns",
-        whose="tamis",
-    )
+    for name in facts:
+        judge.at_least(
+            f"ours takes at most a fifth of the space of content lists: {name}",
+            fact(name, "list bytes"),
+            fact(name, "our bytes", 5),
+            scale=COUNTS if name in REAL else SIZE,
+            unit="bytes",
+            whose="tamis",
+        )
+    for name in facts:
+        judge.at_most(
+            f"a pair takes no longer by our labels than by content lists (10 % for noise): {name}",
+            fact(name, "ns per pair, ours", 0.9),
+            fact(name, "ns per pair, lists"),
+            scale=ORDER,
+            unit="ns",
+            whose="tamis",
+        )
     for words, figure, bound, unit in (
         ("the whole of ODP is labelled in less than a minute", "seconds to label", 60.0, "s"),
         ("the whole of ODP takes less than 500 MB while it is made", "MB at most", 500.0, "MB"),
@@ -110,7 +117,8 @@ def sizes(setting: Setting) -> Findings:
         judge.claims,
         [Plot("", "content lists and labels", plots.draw([panel], "graph-size", 3.8))],
         [
-            "A list has all categories that match, 4 bytes each; ours is all that a test of reachability reads. The "
+            "A list has all categories that match, 4 bytes each, and 4 bytes where it starts; ours is all that a test of "
+            "reachability reads: 2 bytes per category in a tree, else also its level, its shelf and all shelves. The "
             "topics that we make have the paper's numbers of nodes and about two edges each; how deep they are was "
             "chosen so that lists come near the paper's factor."
         ],
@@ -140,8 +148,13 @@ def _facts(make: Any, rng: np.random.Generator, seconds: float) -> dict[str, flo
         "seconds to make": built,
         "seconds to label": label,
         "MB at most": most - before if most > highest else 0.0,  # else an earlier graph needed more
-        "ns per pair, ours": cpu(lambda: graph.reach_many(above, below), seconds) / PAIRS * 1e9,
-        "ns per pair, lists": cpu(lambda: in_lists(starts, rows, below, above), seconds) / PAIRS * 1e9,
+        **_race(
+            {
+                "ns per pair, ours": lambda: graph.reach_many(above, below),
+                "ns per pair, lists": lambda: in_lists(starts, rows, below, above),
+            },
+            seconds,
+        ),
     }
     added: list[tuple[int, int]] = []
     spent = []
@@ -167,6 +180,12 @@ def _facts(make: Any, rng: np.random.Generator, seconds: float) -> dict[str, flo
         "ms to add an edge": float(np.median(spent[1:])) * 1e3,
         "ms to remove an edge": float(np.median(gone[1:])) * 1e3,
     }
+
+
+def _race(works: dict[str, Callable[[], Any]], seconds: float) -> dict[str, float]:
+    """Nanoseconds per pair of each, in turns: the best of three, as neighbours take the cache away."""
+    times = [{name: cpu(work, seconds / 3) / PAIRS * 1e9 for name, work in works.items()} for _ in range(3)]
+    return {name: min(one[name] for one in times) for name in works}
 
 
 def _resident() -> float:
