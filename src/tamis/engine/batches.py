@@ -46,6 +46,7 @@ class Batches:
         self._filter = owner
         self._tiled: dict[tuple[int, bool], tuple[NDArray[Any], ...]] = {}
         self._kept: dict[int, tuple[NDArray[Any], ...]] = {}
+        self._dense: dict[int, float] = {}  # by shard, matches per message of the last log
         self.spent = np.zeros(kernel.SPENT)
         self.grouping_seconds = 0.0
         # Seconds per cycle: the least ever measured, as compilers may run in between.
@@ -121,9 +122,24 @@ class Batches:
         longest = int(np.diff(batches[:, 2], prepend=0).max())
         tiled = self._room_for_updates(shard, longest, len(f._contexts.bundle.residual) > 0)
         kept = self._kept.get(shard) or tuple(np.empty(1 << 14, kind) for kind in (np.int32, np.int64, np.int64))
+        # Made here, as NumPy asks for huge pages: fresh small ones cost as much as restoring the order.
+        out = np.empty(256 + round(1.1 * self._dense.get(shard, 0.0) * len(segment.skip)), np.int32)
         spent = np.zeros(kernel.SPENT)
         start = time.perf_counter()
-        common = (index, shard, f.threads, segment.runs, updates, segment.skip, serial, profiles, world, room, kept)
+        common = (
+            index,
+            shard,
+            f.threads,
+            segment.runs,
+            updates,
+            segment.skip,
+            serial,
+            profiles,
+            world,
+            room,
+            out,
+            kept,
+        )
         if isinstance(index, b.Blocks):
             codes, ends, kept = batch_blocks.replay(*common, batches, tiled, spent)
         else:
@@ -134,6 +150,7 @@ class Batches:
             every = not batching.profile_index or 0 < len(f._contexts) <= longest
             live = f._live(shard).astype(np.int32) if every else np.zeros(0, np.int32)
             codes, ends, kept = minibatch.replay(*common, rows, groups, batches, how, live, tiled, spent)
+        self._dense[shard] = len(codes) / max(1, len(segment.skip))
         if sum(array.nbytes for array in kept) <= KEPT:
             self._kept[shard] = kept
         self._unit = min(self._unit, (time.perf_counter() - start) / max(1.0, spent[kernel.TOTAL]))

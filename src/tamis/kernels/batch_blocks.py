@@ -215,13 +215,14 @@ def _mute(ix, touched, muted, on, world):
 
 
 @kernel
-def replay(ix, shard, shards, runs_of_log, updates, skip, serial, profiles, world, room, kept, batches, tiled, spent):
+def replay(
+    ix, shard, shards, runs_of_log, updates, skip, serial, profiles, world, room, out, kept, batches, tiled, spent
+):
     """As :func:`tamis.kernels.minibatch.replay`: the index itself finds the minibatches. Nobody must be at the root."""
     whole = cycles()
     n_messages, n_updates = world.messages.value.shape[0], updates[0].shape[0]
     contexts = world.contexts.value.shape[0]
     ends = np.zeros(n_messages, np.int64)
-    out = np.empty(256, np.int32)
     n_out = np.int64(0)
     slots = max(1, ix.slot_attribute.shape[0])
     owed = np.empty(OWED, np.int64)

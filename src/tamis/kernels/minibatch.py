@@ -502,6 +502,7 @@ def replay(
     profiles,
     world,
     room,
+    out,
     kept,
     rows,
     groups,
@@ -513,6 +514,7 @@ def replay(
 ):
     """As :func:`tamis.kernels.process.replay`, without effects and tracks, in minibatches.
 
+    out      int32: room for the matches, as many as are expected
     kept     codes, runs and pairs: room that is kept from log to log
     rows     int64 [messages that are not rejected]: in the order they are processed, batch by batch
     groups   int64 [minibatches + 1]: where each begins in ``rows``
@@ -527,7 +529,6 @@ def replay(
     whole = cycles()
     n_messages = world.messages.value.shape[0]
     ends = np.zeros(n_messages, np.int64)
-    out = np.empty(256, np.int32)
     n_out = np.int64(0)
     codes, runs, pairs = kept
     largest = np.int64(0)
