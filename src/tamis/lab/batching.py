@@ -27,7 +27,7 @@ MINIBATCHES: Final = (MINI, MINI_MIX)
 GROUPINGS: Final[dict[str, Grouping]] = {
     "Z": by_value(200, 800, least=8),
     "G": by_value(200, 1_250, least=8),
-    "U": by_value(800, 3_200, least=8),
+    "U": by_value(1_250, 5_000, least=8),
     "PQ": by_value(1, 1, least=8),
 }
 """Val Att 2+, as the paper has it in these figures; widths as they did best on each distribution."""
