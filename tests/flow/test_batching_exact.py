@@ -167,3 +167,40 @@ def test_costs_are_told(counted: Counted) -> None:
     assert all(costs[stage] > 0 for stage in ("group", "profile_index", "sort_messages", "postfilter", "restore_order"))
     assert costs["minibatches"] == -(-200 // 16)
     assert costs["union_sets"] > 0
+
+
+@pytest.mark.parametrize("name", BATCHED)
+def test_batches_that_touch_nearly_all_contexts(name: str, counted: Counted) -> None:
+    rng = np.random.default_rng(11)
+    filter, reference = BATCHED[name](), Filter(strategy="noindex")
+    filter.batching = Batching(filter.batching.strategy, 64, filter.batching.grouping)
+    names = [f"c{i}" for i in range(600)]
+    shapes = (
+        "a > ctx.a and a < ctx.a + {w} and b between ctx.b - 9 and ctx.b + 9",
+        "a between ctx.a - {w} and ctx.a + {w} or b > ctx.b and c < {w}",
+        "a <= ctx.a and a * 2 + b > ctx.b and c >= {w} and ctx.a > 20",
+    )
+    for one in (filter, reference):
+        own = np.random.default_rng(12)
+        for attribute in ("a", "b"):
+            one.update_many(names, attribute, np.round(own.uniform(0, 100, len(names))))
+        for k, shape in enumerate(shapes):
+            mine = names[k :: len(shapes)]
+            one.subscribe_many(shape, {"id": mine, "context": mine, "w": np.round(own.uniform(1, 9, len(mine)))})
+        one.subscribe_many("a between {l} and {l} + 5", {"id": np.arange(20), "l": np.round(own.uniform(0, 90, 20))})
+    for updates in (40, 5, 40):
+        log = drift(rng, 150, updates, len(names))
+        assert filter.process(log) == reference.process(log)
+        filter.check()
+    assert counted.runs > 0
+
+
+def test_an_index_of_which_most_is_touched_is_not_asked() -> None:
+    f = Filter(index="skiplist", strategy="agile", batching=Batching("MiniB/PIx", 64))
+    crowd(np.random.default_rng(1), f, 200)
+    for id in range(205, 400):
+        f.unsubscribe(id)
+    before = f.batch_costs["union_sets"]
+    f.process(drift(np.random.default_rng(2), 64, 40, 200))
+    # The constant profiles, and those on the odd context that none of 2,560 updates touched.
+    assert f.batch_costs["union_sets"] - before < 10

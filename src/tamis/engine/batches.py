@@ -23,10 +23,11 @@ from tamis.model.events import MESSAGE
 if TYPE_CHECKING:
     from .filter import Filter
 
-MOST = 1 << 21  # updates of a batch: sorting them needs 32 bytes each
+MOST = 1 << 21  # updates of a batch: sorting them needs 16 bytes each
 SLICE = 2_048  # messages of a batch on blocks: the matches of more leave the cache (10,000 cost 30 to 45 % more)
 SHARE = 16  # contexts per event above which sorting the events by context costs more than it saves
 FIELDS = 4_096  # attributes of contexts: the sort has twelve bits for them
+KEPT = 1 << 26  # bytes of room that are kept from log to log
 COSTS = {
     "sort_values": kernel.SORT_PIX,
     "profile_index": kernel.PROBE,
@@ -43,7 +44,9 @@ class Batches:
 
     def __init__(self, owner: Filter) -> None:
         self._filter = owner
-        self._room: dict[tuple[int, bool], tuple[NDArray[Any], ...]] = {}
+        self._tiled: dict[tuple[int, bool], tuple[NDArray[Any], ...]] = {}
+        self._kept: dict[int, tuple[NDArray[Any], ...]] = {}
+        self._dense: dict[int, float] = {}  # by shard, matches per message of the last log
         self.spent = np.zeros(kernel.SPENT)
         self.grouping_seconds = 0.0
         # Seconds per cycle: the least ever measured, as compilers may run in between.
@@ -117,30 +120,49 @@ class Batches:
         world = f._world(shard, segment.messages)
         rows, groups, batches = self.plan(segment.messages, segment.skip, segment.runs, len(updates[0]), shard)
         longest = int(np.diff(batches[:, 2], prepend=0).max())
-        sorted_updates = self._sorted(shard, longest, len(f._contexts.bundle.residual) > 0)
+        tiled = self._room_for_updates(shard, longest, len(f._contexts.bundle.residual) > 0)
+        kept = self._kept.get(shard) or tuple(np.empty(1 << 14, kind) for kind in (np.int32, np.int64, np.int64))
+        # Made here, as NumPy asks for huge pages: fresh small ones cost as much as restoring the order.
+        out = np.empty(256 + round(1.1 * self._dense.get(shard, 0.0) * len(segment.skip)), np.int32)
         spent = np.zeros(kernel.SPENT)
         start = time.perf_counter()
-        common = (index, shard, f.threads, segment.runs, updates, segment.skip, serial, profiles, world, room)
+        common = (
+            index,
+            shard,
+            f.threads,
+            segment.runs,
+            updates,
+            segment.skip,
+            serial,
+            profiles,
+            world,
+            room,
+            out,
+            kept,
+        )
         if isinstance(index, b.Blocks):
-            codes, ends = batch_blocks.replay(*common, batches, sorted_updates, spent)
+            codes, ends, kept = batch_blocks.replay(*common, batches, tiled, spent)
         else:
             how = minibatch.PIX * batching.profile_index | minibatch.MIX * batching.message_index
             if isinstance(index, b.HashTable):
                 how |= minibatch.HASHED
-            live = np.zeros(0, np.int32) if batching.profile_index else f._live(shard).astype(np.int32)
-            codes, ends = minibatch.replay(*common, rows, groups, batches, how, live, sorted_updates, spent)
+            # Where about as many contexts are touched as there are, most clauses may be on one of them.
+            every = not batching.profile_index or 0 < len(f._contexts) <= longest
+            live = f._live(shard).astype(np.int32) if every else np.zeros(0, np.int32)
+            codes, ends, kept = minibatch.replay(*common, rows, groups, batches, how, live, tiled, spent)
+        self._dense[shard] = len(codes) / max(1, len(segment.skip))
+        if sum(array.nbytes for array in kept) <= KEPT:
+            self._kept[shard] = kept
         self._unit = min(self._unit, (time.perf_counter() - start) / max(1.0, spent[kernel.TOTAL]))
         self.spent += spent
         return codes, ends, np.zeros((0, 2), np.int64)
 
-    def _sorted(self, shard: int, longest: int, wide: bool) -> tuple[NDArray[Any], ...]:
+    def _room_for_updates(self, shard: int, longest: int, wide: bool) -> tuple[NDArray[Any], ...]:
         """Room to sort updates in, kept: fresh memory costs as much as the sort."""
-        found = self._room.get((shard, wide))
+        found = self._tiled.get((shard, wide))
         if found is None or len(found[0]) < longest:
-            more = longest if wide else 0
-            one = (np.empty(longest, np.uint64), np.empty(longest), np.empty(more, np.int16))
-            two = (np.empty(longest, np.uint64), np.empty(longest), np.empty(more, np.int16))
-            found = self._room[shard, wide] = one + two
+            found = (np.empty(longest, np.uint64), np.empty(longest), np.empty(longest if wide else 0, np.int16))
+            self._tiled[shard, wide] = found
         return found
 
 

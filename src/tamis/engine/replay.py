@@ -135,11 +135,11 @@ class Replay:
             for i in range(first, last):
                 self._subscription(log, kind, i, at, rejected)
         f._counts["rejected"] += sum(1 for entry in rejected if entry[2] != "effect")
-        codes = np.concatenate(found) if found else np.zeros(0, np.int32)
+        codes = found[0] if len(found) == 1 else np.concatenate([np.zeros(0, np.int32), *found])
         f._counts["matches"] += len(codes)
         rejected.sort(key=lambda entry: entry[:2])
         return Matches(
-            np.repeat(log.message_rows, counts),
+            lambda: np.repeat(log.message_rows, counts),
             codes,
             f._profiles.ids.take,
             Rejected((kind, row, reason) for _, _, kind, row, reason in rejected),

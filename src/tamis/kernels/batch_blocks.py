@@ -2,7 +2,8 @@
 
 One message after the other walks through all of the index, and the next one finds nothing of it in the cache. Here the
 messages of a batch are grouped by the blocks they meet (paper 002's minibatches, found by the index itself), and a
-block is looked into while it is in the cache. What is found, and what is owed, is as in :mod:`tamis.kernels.blocks`.
+block is looked into while it is in the cache. What is found, and what is owed, is as in :mod:`tamis.kernels.blocks`:
+a message has one run of codes from every block that it meets. Doubts are decided a block at a time.
 """
 
 from __future__ import annotations
@@ -11,30 +12,18 @@ import math
 
 import numpy as np
 
-from .batch import (
-    ORDER,
-    PROBE,
-    TOTAL,
-    by_context,
-    moments,
-    pair,
-    replay_touched,
-    room_for,
-    sample_updates,
-    settle,
-)
+from .batch import ORDER, POST, PROBE, TOTAL, TOUCHED, pair, room_for, settle
 from .blocks import (
+    ask_for_block,
+    decide,
     deescalate,
-    edges_hold,
     look_into,
     meet,
     owe,
     patience_of,
-    sample_doubts,
+    sift,
 )
 from .bundles import (
-    CANDIDATES,
-    FALSE_POSITIVES,
     NEXT,
     PLACE,
     PROBES,
@@ -42,11 +31,10 @@ from .bundles import (
 )
 from .cells import (
     ABSENT_CELL,
+    BLOCK,
     BLOCKS_MET,
-    CHUNK,
     CHUNKS,
     CHUNKS_MET,
-    FIXED,
     LINE,
     N_BLOCKS,
     ONE,
@@ -55,10 +43,11 @@ from .cells import (
 )
 from .jit import bare, kernel
 from .policy import CHUNKS_SEEN, MESSAGE_SAMPLE, SINCE, adapt, learn_passing
-from .postfilter import holds
-from .simd import count_bits, covers, covers_strictly, cycles, lowest_bit
+from .simd import count_bits, covers, cycles, lowest_bit
+from .touched import by_tile, replay_touched
 
 OWED = 4096
+DOUBTS = 4096  # that are decided together; a message has at most BLOCK of them in a block
 
 
 # -- blocks ----------------------------------------------------------------------------------------------------
@@ -92,20 +81,17 @@ def _queue(ix, first, last, skip, cells, met, counts, queue, n, world):
 
 
 @bare
-def _scan(ix, b, near, j, m, live, q, due, unsure, muted, patience, owed, n_owed, pairs, n, sampled, world):
-    """The pairs of message ``m`` with the chunks ``near`` of block ``b``; returns their number, and what is owed."""
+def _scan(ix, b, near, live, q, due, unsure, muted, patience, sampled, codes, n, doubts, edges, n_doubts, owed, n_owed):
+    """What a message finds in the chunks ``near`` of block ``b``; returns the counts as :func:`sift` does."""
     slots = ix.slot_attribute.shape[0]
-    lines, masks, profile, margin = ix.lines, ix.masks, ix.profile, ix.margin
     n_live = live[slots]
-    mine = np.int64(j) << np.int64(32)
-    tested = failed = 0
     while near != 0:
         chunk = b * CHUNKS + lowest_bit(near)
         near &= near - ONE
         at = chunk * slots * LINE
-        found = masks[chunk, OPEN]
+        found = ix.masks[chunk, OPEN]
         for u in range(n_live):
-            found &= covers(lines, at + live[u] * LINE, q[live[u]], q[live[u]])
+            found &= covers(ix.lines, at + live[u] * LINE, q[live[u]], q[live[u]])
             if found == 0:
                 break
         if found == 0:
@@ -113,64 +99,31 @@ def _scan(ix, b, near, j, m, live, q, due, unsure, muted, patience, owed, n_owed
             continue
         if muted.shape[0]:
             found &= ~muted[chunk]
-        place = chunk * CHUNK
-        fixed = found & masks[chunk, FIXED]
-        found &= ~fixed
-        unclear = np.uint32(0)
-        loose = np.int64(0)
-        for u in range(n_live):
-            s = live[u]
-            wide = margin[chunk * slots + s]
-            x_low, x_high = q[s], q[s]
-            if wide and x_low != ABSENT_CELL:
-                x_low = np.uint8(max(1, np.int64(x_low) - np.int64(wide)))
-                x_high = np.uint8(min(253, np.int64(x_high) + np.int64(wide)))
-            mask = found & ~covers_strictly(lines, at + s * LINE, x_low, x_high)
-            unsure[u] = mask
-            unclear |= mask
-            if wide > due[s]:
-                loose += count_bits(mask)
-        if loose:
-            n_owed = owe(ix.debt, chunk, loose, owed, n_owed)
-        if sampled:
-            sample_doubts(ix.seen, unsure, live, n_live, margin, chunk, slots, count_bits(found))
-        certain = found & ~unclear
-        while certain != 0:
-            pairs[n] = mine | np.int64(profile[place + lowest_bit(certain)])
-            n += 1
-            certain &= certain - ONE
-        while unclear != 0:
-            t = lowest_bit(unclear)
-            unclear &= unclear - ONE
-            bits = np.uint64(0)
-            for u in range(n_live):
-                bits |= np.uint64(unsure[u] >> np.uint32(t) & ONE) << np.uint64(live[u])
-            tested += 1
-            if edges_hold(ix, np.int64(ix.clause[place + t]), m, bits, world):
-                pairs[n] = mine | np.int64(profile[place + t])
-                n += 1
-            else:
-                failed += 1
-        while fixed != 0:
-            k = np.int64(ix.clause[place + lowest_bit(fixed)])
-            fixed &= fixed - ONE
-            tested += 1
-            if holds(k, m, world):
-                pairs[n] = pair(j, k, world)
-                n += 1
-            else:
-                failed += 1
-    ix.count[CANDIDATES] += tested
-    ix.count[FALSE_POSITIVES] += failed
-    return n, n_owed
+        n, n_doubts, n_owed = sift(
+            ix, chunk, found, live, q, due, unsure, sampled, codes, n, doubts, edges, n_doubts, owed, n_owed
+        )
+    return n, n_doubts, n_owed
+
+
+@bare
+def _decide(ix, first, start, of, doubts, edges, n_doubts, pairs, n, world):
+    """The pairs of doubtful entries that hold, of messages ``of`` behind ``start`` in a batch from ``first`` on."""
+    left = decide(ix, start, of, n_doubts, doubts, edges, world)
+    for i in range(left):
+        pairs[n + i] = pair(start - first + of[i], np.int64(doubts[i]), world)
+    return n + left
 
 
 @kernel
-def _match_blocks(ix, first, last, skip, muted, owed, pairs, n, world, rooms):
-    """The pairs of messages first..last in the blocks; returns them, their number, and how many chunks are owed."""
-    cells, lives, bytes_of, unsure, met, queue, sorted_queue = rooms
+def _match_blocks(ix, first, last, skip, muted, owed, kept, filled, spent, world, rooms):
+    """The matches of messages first..last in the blocks, into ``kept``; returns it anew, and how many chunks are owed.
+
+    ``filled`` gets the numbers of codes, runs and pairs.
+    """
+    codes, runs, pairs = kept
+    cells, lives, bytes_of, unsure, met, queue, sorted_queue, doubts, edges, of = rooms
     blocks = ix.count[N_BLOCKS]
-    n_owed = np.int64(0)
+    n_codes = n_runs = n_pairs = n_owed = np.int64(0)
     ix.seen[ix.slot_attribute.shape[0], SINCE] = 0.0
     patience = patience_of(ix)
     q, due = bytes_of[0], bytes_of[1]
@@ -184,52 +137,74 @@ def _match_blocks(ix, first, last, skip, muted, owed, pairs, n, world, rooms):
             b = queue[i] >> 32
             sorted_queue[counts[b]] = queue[i]
             counts[b] += 1
-        chunks_met = sampled_chunks = 0
+        chunks_met = sampled_chunks = n_doubts = np.int64(0)
+        before = np.int64(-1)
+        runs = room_for(runs, n_runs, 2 * queued)
         for i in range(queued):
             b, j = sorted_queue[i] >> 32, sorted_queue[i] & 0xFFFFFFFF
             m = start + j
-            if n + CHUNKS * CHUNK > pairs.shape[0]:
-                pairs = room_for(pairs, n, CHUNKS * CHUNK)
+            if b != before:
+                before = b
+                if counts[b] < queued:
+                    ask_for_block(ix, sorted_queue[counts[b]] >> 32)
             near = look_into(ix, b, m, cells[j], q, due, lives, world)
-            if near != 0:
-                sampled = m % MESSAGE_SAMPLE == 0
-                chunks_met += count_bits(near)
-                if sampled:
-                    sampled_chunks += count_bits(near)
-                n, n_owed = _scan(
-                    ix,
-                    b,
-                    near,
-                    m - first,
-                    m,
-                    lives,
-                    q,
-                    due,
-                    unsure,
-                    muted,
-                    patience,
-                    owed,
-                    n_owed,
-                    pairs,
-                    n,
-                    sampled,
-                    world,
-                )
+            if near == 0:
+                continue
+            sampled = m % MESSAGE_SAMPLE == 0
+            chunks_met += count_bits(near)
+            if sampled:
+                sampled_chunks += count_bits(near)
+            if n_codes + BLOCK > codes.shape[0]:
+                codes = room_for(codes, n_codes, BLOCK)
+            if n_doubts + BLOCK > DOUBTS:
+                clock = cycles()
+                pairs = room_for(pairs, n_pairs, n_doubts)
+                n_pairs = _decide(ix, first, start, of, doubts, edges, n_doubts, pairs, n_pairs, world)
+                n_doubts = np.int64(0)
+                spent[POST] += np.float64(cycles() - clock)
+            n, doubted = n_codes, n_doubts
+            n_codes, n_doubts, n_owed = _scan(
+                ix,
+                b,
+                near,
+                lives,
+                q,
+                due,
+                unsure,
+                muted,
+                patience,
+                sampled,
+                codes,
+                n_codes,
+                doubts,
+                edges,
+                n_doubts,
+                owed,
+                n_owed,
+            )
+            for d in range(doubted, n_doubts):
+                of[d] = j
+            if n_codes > n:
+                runs[n_runs], runs[n_runs + 1] = m - first, n
+                n_runs += 2
+        pairs = room_for(pairs, n_pairs, n_doubts)
+        n_pairs = _decide(ix, first, start, of, doubts, edges, n_doubts, pairs, n_pairs, world)
         ix.count[CHUNKS_MET] += chunks_met
         ix.seen[ix.slot_attribute.shape[0], CHUNKS_SEEN] += MESSAGE_SAMPLE * sampled_chunks
         start = stop
-    return pairs, n, n_owed
+    filled[0], filled[1], filled[2] = n_codes, n_runs, n_pairs
+    return (codes, runs, pairs), n_owed
 
 
 # -- batches ---------------------------------------------------------------------------------------------------
 
 
 @bare
-def _mute(ix, begin, muted, on, world):
+def _mute(ix, touched, muted, on, world):
     """Take the clauses of touched contexts out of what blocks return, or back."""
     meta = world.clauses.meta
-    for c in range(begin.shape[0] - 2):
-        if begin[c] == begin[c + 1]:
+    for c in range(touched.shape[0]):
+        if not touched[c]:
             continue
         k = np.int64(world.contexts.head[c])
         while k >= 0:
@@ -240,17 +215,17 @@ def _mute(ix, begin, muted, on, world):
 
 
 @kernel
-def replay(ix, shard, shards, runs, updates, skip, serial, profiles, world, room, batches, sorted_updates, spent):
+def replay(
+    ix, shard, shards, runs_of_log, updates, skip, serial, profiles, world, room, out, kept, batches, tiled, spent
+):
     """As :func:`tamis.kernels.minibatch.replay`: the index itself finds the minibatches. Nobody must be at the root."""
-    start = cycles()
+    whole = cycles()
     n_messages, n_updates = world.messages.value.shape[0], updates[0].shape[0]
     contexts = world.contexts.value.shape[0]
     ends = np.zeros(n_messages, np.int64)
-    out = np.empty(max(256, min(room * n_messages, 1 << 16)), np.int32)
     n_out = np.int64(0)
-    when = moments(runs, n_updates)
     slots = max(1, ix.slot_attribute.shape[0])
-    pairs, owed = np.empty(1 << 14, np.int64), np.empty(OWED, np.int64)
+    owed = np.empty(OWED, np.int64)
     muted = np.zeros(ix.masks.shape[0] if n_updates else 0, np.uint32)
     size = np.int64(0)
     for b in range(batches.shape[0]):
@@ -264,29 +239,47 @@ def replay(ix, shard, shards, runs, updates, skip, serial, profiles, world, room
         np.empty(ix.used.shape[0] + 64, np.int32),
         np.empty(longest, np.int64),
         np.empty(longest, np.int64),
+        np.empty(DOUBTS, np.int32),
+        np.empty(DOUBTS, np.uint64),
+        np.empty(DOUBTS, np.int32),
     )
+    filled = np.zeros(3, np.int64)
+    cursor = np.zeros(2, np.int64)
+    tiles, tile_bits, touched = np.zeros(0, np.int64), np.int64(0), np.zeros(0, np.uint8)
     first = u_first = np.int64(0)
     for b in range(batches.shape[0]):
         last, u_last = batches[b, 0], batches[b, 2]
         ix.count[UPDATES] += u_last - u_first
-        n = np.int64(0)
-        begin = np.zeros(0, np.int64)
-        if u_last > u_first:
-            begin = by_context(u_first, u_last, first, shard, shards, updates, when, contexts, sorted_updates)
-            _mute(ix, begin, muted, True, world)
         clock = cycles()
-        pairs, n, n_owed = _match_blocks(ix, first, last, skip, muted, owed, pairs, n, world, rooms)
-        spent[PROBE] += np.float64(cycles() - clock)
         if u_last > u_first:
-            _mute(ix, begin, muted, False, world)
-            sample_updates(ix, begin, sorted_updates[3], sorted_updates[4], world)
-            pairs, n = replay_touched(ix, first, last, begin, sorted_updates[3:], skip, pairs, n, world)
+            tiles, tile_bits, touched = by_tile(
+                cursor, u_first, u_last, first, shard, shards, runs_of_log, updates, contexts, tiled
+            )
+            _mute(ix, touched, muted, True, world)
+            now = cycles()
+            spent[TOUCHED] += np.float64(now - clock)
+            clock = now
+        deciding = spent[POST]
+        kept, n_owed = _match_blocks(ix, first, last, skip, muted, owed, kept, filled, spent, world, rooms)
+        now = cycles()
+        spent[PROBE] += np.float64(now - clock) - (spent[POST] - deciding)
+        clock = now
+        codes, runs, pairs = kept
+        n = filled[2]
+        if u_last > u_first:
+            _mute(ix, touched, muted, False, world)
+            pairs, n = replay_touched(ix, first, last, tiles, tile_bits, tiled, skip, pairs, n, world)
+            kept = (codes, runs, pairs)
         for i in range(n_owed):
             deescalate(ix, owed[i], world)
         adapt(ix)
-        clock = cycles()
-        out, n_out = settle(pairs, n, first, last, serial, profiles, out, n_out, ends)
+        now = cycles()
+        spent[TOUCHED] += np.float64(now - clock)
+        clock = now
+        out, n_out = settle(
+            codes, filled[0], runs, filled[1], pairs, n, (first, last), serial, profiles, out, n_out, ends
+        )
         spent[ORDER] += np.float64(cycles() - clock)
         first, u_first = last, u_last
-    spent[TOTAL] += np.float64(cycles() - start)
-    return out[:n_out], ends
+    spent[TOTAL] += np.float64(cycles() - whole)
+    return out[:n_out], ends, kept

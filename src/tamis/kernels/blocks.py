@@ -188,11 +188,16 @@ def edges_hold(ix, k, m, edges, world):
 
 
 @bare
-def _postfilter(ix, m, n_doubts, doubts, edges, hits, n, special, world):
-    """Decide the doubtful entries (places); what they hang on is fetched ahead, clause, then context."""
+def decide(ix, m, of, n_doubts, doubts, edges, world):
+    """Keep the doubtful entries that hold, as clauses; what they hang on is fetched ahead, clause, then context.
+
+    ``doubts`` are places, and become clauses; ``edges`` the slots to test, 0 for the whole clause. The message of doubt
+    i is ``m + of[i]``, or ``m`` where ``of`` is empty. All three are moved up. Returns how many are left.
+    """
     meta, value, columns = world.clauses.meta, world.contexts.value, world.contexts.value.shape[1]
     own_constant = world.clauses.constant
-    n_special = failed = 0
+    several = of.shape[0] > 0
+    left = 0
     for i in range(-3 * AHEAD, n_doubts):
         if i + 3 * AHEAD < n_doubts:
             prefetch(ix.clause, np.int64(doubts[i + 3 * AHEAD]))
@@ -210,17 +215,65 @@ def _postfilter(ix, m, n_doubts, doubts, edges, hits, n, special, world):
         if i < 0:
             continue
         k = np.int64(doubts[i])
-        if not (edges_hold(ix, k, m, edges[i], world) if edges[i] else holds(k, m, world)):
-            failed += 1
-        elif edges[i] == 0 and meta[k, FLAGS] & (HAS_SIBLING | HAS_EFFECT):
-            special[n_special] = k
-            n_special += 1
-        else:
-            hits[n] = meta[k, PROFILE]
-            n += 1
+        row = m + np.int64(of[i]) if several else m
+        if edges_hold(ix, k, row, edges[i], world) if edges[i] else holds(k, row, world):
+            doubts[left], edges[left] = k, edges[i]
+            if several:
+                of[left] = of[i]
+            left += 1
     ix.count[CANDIDATES] += n_doubts
-    ix.count[FALSE_POSITIVES] += failed
-    return n, n_special
+    ix.count[FALSE_POSITIVES] += n_doubts - left
+    return left
+
+
+@bare
+def sift(ix, chunk, found, live, q, due, unsure, sampled, hits, n, doubts, edges, n_doubts, owed, n_owed):
+    """Tell apart what a message has ``found`` in a chunk: matches, into ``hits``, and doubts, to be decided.
+
+    Returns the counts of hits, doubts and chunks that are owed.
+    """
+    slots = ix.slot_attribute.shape[0]
+    lines, profile, margin = ix.lines, ix.profile, ix.margin
+    n_live = live[slots]
+    at, place = chunk * slots * LINE, chunk * CHUNK
+    fixed = found & ix.masks[chunk, FIXED]
+    found &= ~fixed
+    unclear = np.uint32(0)
+    loose = np.int64(0)
+    for u in range(n_live):
+        s = live[u]
+        wide = margin[chunk * slots + s]
+        x_low, x_high = q[s], q[s]
+        if wide and x_low != ABSENT_CELL:
+            x_low = np.uint8(max(1, np.int64(x_low) - np.int64(wide)))
+            x_high = np.uint8(min(253, np.int64(x_high) + np.int64(wide)))
+        mask = found & ~covers_strictly(lines, at + s * LINE, x_low, x_high)
+        unsure[u] = mask
+        unclear |= mask
+        if wide > due[s]:
+            loose += count_bits(mask)
+    if loose:
+        n_owed = owe(ix.debt, chunk, loose, owed, n_owed)
+    if sampled:
+        _sample_doubts(ix.seen, unsure, live, n_live, margin, chunk, slots, count_bits(found))
+    certain = found & ~unclear
+    while certain != 0:
+        hits[n] = profile[place + lowest_bit(certain)]
+        n += 1
+        certain &= certain - ONE
+    while unclear != 0:
+        t = lowest_bit(unclear)
+        unclear &= unclear - ONE
+        bits = np.uint64(0)
+        for u in range(n_live):
+            bits |= np.uint64(unsure[u] >> np.uint32(t) & ONE) << np.uint64(live[u])
+        doubts[n_doubts], edges[n_doubts] = place + t, bits
+        n_doubts += 1
+    while fixed != 0:
+        doubts[n_doubts], edges[n_doubts] = place + lowest_bit(fixed), 0
+        fixed &= fixed - ONE
+        n_doubts += 1
+    return n, n_doubts, n_owed
 
 
 @bare
@@ -252,7 +305,7 @@ def size(ix):
 def scratch_for(slots, blocks, strips, attributes):
     """Room that a probe works in: blocks met; chunks of a group of them; per block its slots and cells; slot masks.
 
-    Last what it needs at the root.
+    Then nothing, as all doubts of a probe are about one message. Last what it needs at the root.
     """
     return (
         np.empty(blocks + 64, np.int32),
@@ -260,12 +313,13 @@ def scratch_for(slots, blocks, strips, attributes):
         np.empty((GROUP, slots + 1), np.int64),
         np.empty((GROUP + 1, 2, max(64, slots)), np.uint8),
         np.empty(slots, np.uint32),
+        np.empty(0, np.int32),
         scratch_for_root(strips, attributes),
     )
 
 
 @bare
-def _ask_for_block(ix, b):
+def ask_for_block(ix, b):
     """Prefetch what a look into a block will touch."""
     slots = ix.slot_attribute.shape[0]
     for s in range(slots):
@@ -348,7 +402,7 @@ def probe(ix, m, world, hits, special, doubts, edges, owed, scratch):
     slots = ix.slot_attribute.shape[0]
     lines, masks, profile, margin, debt = ix.lines, ix.masks, ix.profile, ix.margin, ix.debt
     x_of, slot_attribute = world.messages.value, ix.slot_attribute
-    met, alive, lives, bytes_of, unsure, at_root = scratch
+    met, alive, lives, bytes_of, unsure, alone, at_root = scratch
     g = bytes_of[GROUP, 0]
     for s in range(slots):
         x = x_of[m, slot_attribute[s]]
@@ -364,7 +418,7 @@ def probe(ix, m, world, hits, special, doubts, edges, owed, scratch):
         n_alive = 0
         for i in range(group, min(n_met, group + GROUP)):
             if i + 1 < n_met:
-                _ask_for_block(ix, np.int64(met[i + 1]))
+                ask_for_block(ix, np.int64(met[i + 1]))
             cells = bytes_of[i - group]
             near = look_into(ix, np.int64(met[i]), m, g, cells[0], cells[1], lives[i - group], world)
             while near != 0:
@@ -406,44 +460,9 @@ def probe(ix, m, world, hits, special, doubts, edges, owed, scratch):
             if found == 0:
                 n_owed = owe(debt, chunk, patience, owed, n_owed)
                 continue
-            place = chunk * CHUNK
-            fixed = found & masks[chunk, FIXED]
-            found &= ~fixed
-            unclear = np.uint32(0)
-            loose = zero
-            for u in range(n_live):
-                s = live[u]
-                wide = margin[chunk * slots + s]
-                x_low, x_high = q[s], q[s]
-                if wide and x_low != ABSENT_CELL:
-                    x_low = np.uint8(max(1, np.int64(x_low) - np.int64(wide)))
-                    x_high = np.uint8(min(253, np.int64(x_high) + np.int64(wide)))
-                mask = found & ~covers_strictly(lines, at + s * LINE, x_low, x_high)
-                unsure[u] = mask
-                unclear |= mask
-                if wide > due[s]:
-                    loose += count_bits(mask)
-            if loose:
-                n_owed = owe(debt, chunk, loose, owed, n_owed)
-            if sampled:
-                sample_doubts(ix.seen, unsure, live, n_live, margin, chunk, slots, count_bits(found))
-            certain = found & ~unclear
-            while certain != 0:
-                hits[n] = profile[place + lowest_bit(certain)]
-                n += 1
-                certain &= certain - ONE
-            while unclear != 0:
-                t = lowest_bit(unclear)
-                unclear &= unclear - ONE
-                bits = np.uint64(0)
-                for u in range(n_live):
-                    bits |= np.uint64(unsure[u] >> np.uint32(t) & ONE) << np.uint64(live[u])
-                doubts[n_doubts], edges[n_doubts] = place + t, bits
-                n_doubts += 1
-            while fixed != 0:
-                doubts[n_doubts], edges[n_doubts] = place + lowest_bit(fixed), 0
-                fixed &= fixed - ONE
-                n_doubts += 1
+            n, n_doubts, n_owed = sift(
+                ix, chunk, found, live, q, due, unsure, sampled, hits, n, doubts, edges, n_doubts, owed, n_owed
+            )
     ix.count[BLOCKS_MET] += n_met
     ix.count[CHUNKS_MET] += chunks_met
     if sampled:
@@ -452,14 +471,22 @@ def probe(ix, m, world, hits, special, doubts, edges, owed, scratch):
         learn_passing(ix, m, world)
         if ix.count[PROBES] % (8 * MESSAGE_SAMPLE) == 1:
             adapt(ix)
-    n, n_special = _postfilter(ix, m, n_doubts, doubts, edges, hits, n, special, world)
+    n_special = zero
+    for i in range(decide(ix, m, alone, n_doubts, doubts, edges, world)):
+        k = np.int64(doubts[i])
+        if edges[i] == 0 and world.clauses.meta[k, FLAGS] & (HAS_SIBLING | HAS_EFFECT):
+            special[n_special] = k
+            n_special += 1
+        else:
+            hits[n] = world.clauses.meta[k, PROFILE]
+            n += 1
     if ix.root.shape[0]:
         n, n_special = probe_root(ix, m, world, hits, n, special, n_special, at_root)
     return n, n_special, n_owed
 
 
 @bare
-def sample_doubts(seen, unsure, live, n_live, margin, chunk, slots, found):
+def _sample_doubts(seen, unsure, live, n_live, margin, chunk, slots, found):
     """Take note of the doubts in a chunk: what slack costs."""
     for i in range(n_live):
         seen[live[i], DOUBTED] += MESSAGE_SAMPLE * count_bits(unsure[i])

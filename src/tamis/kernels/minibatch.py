@@ -21,18 +21,16 @@ from .batch import (
     ORDER,
     POST,
     PROBE,
-    SEVERAL,
     SORT_MIX,
     SORT_PIX,
     TOTAL,
     TOUCHED,
     UNION,
-    by_context,
-    moments,
-    replay_touched,
+    code_of,
     room_for,
-    sample_updates,
+    run_of_pairs,
     settle,
+    sort_by_key,
 )
 from .bundles import (
     ATTRIBUTE,
@@ -41,8 +39,6 @@ from .bundles import (
     CONTEXT,
     FALSE_POSITIVES,
     FIRST_PREDICATE,
-    FLAGS,
-    HAS_SIBLING,
     HIGH,
     HIGH_CONST,
     HIGH_CTX,
@@ -56,7 +52,6 @@ from .bundles import (
     OUTER,
     PREDICATES,
     PROBES,
-    PROFILE,
     PROGRAM,
     PROGRAM_LENGTH,
     TEMPLATE,
@@ -74,44 +69,30 @@ from .program import run
 from .simd import between, cycles, lowest_bit, prefetch
 from .skiplist import LARGEST, TALLEST, header
 from .strategies import blamed, lower, reckon, review, wanted
+from .touched import by_tile, replay_touched
 
 EIGHT = 8
 AHEAD = 8
 # What is asked for: the index of profiles, the index of messages (PIx and MIx of paper 002).
 PIX, MIX, HASHED = 1, 2, 4
+FEW = 8  # one clause in so many
+LOCAL = 1 << 16  # pairs of a minibatch that are turned into runs together: they stay in the cache
 
 
 # -- the index -------------------------------------------------------------------------------------------------
 
 
 @bare
-def _sort(x, n):
-    """Sort the first ``n`` values: often they are sorted already, or nearly."""
-    gap = 1
-    while gap < n // 3:
-        gap = 3 * gap + 1
-    while gap > 0:
-        for i in range(gap, n):
-            v = x[i]
-            j = i
-            while j >= gap and x[j - gap] > v:
-                x[j] = x[j - gap]
-                j -= gap
-            x[j] = v
-        gap //= 3
-
-
-@bare
-def _distinct(ix, g, rows, first, last, world, x):
+def _distinct(ix, g, rows, first, last, world, x, order):
     """The distinct values of the messages rows[first:last] on the attribute of group ``g``, sorted; how many."""
     a = np.int64(ix.slot_attribute[ix.group[g]])
     n = 0
     for i in range(first, last):
         v = world.messages.value[rows[i], a]
         if v == v and (n == 0 or x[n - 1] != v):
-            x[n] = v
+            x[n], order[n] = v, rows[i]
             n += 1
-    _sort(x, n)
+    sort_by_key(x, order, n)
     left = min(n, 1)
     for i in range(1, n):
         if x[i] != x[left - 1]:
@@ -171,23 +152,23 @@ def _collect_sorted(ix, g, x, n):
             _gather(ix, node + level, g)
 
 
-def _collect_all(ix, g, rows, first, last, world, x, spent):
+def _collect_all(ix, g, rows, first, last, world, x, order, spent):
     """The union set of a group for the messages rows[first:last]."""
 
 
 @overload(_collect_all, jit_options=BARE)
-def _collect_all_of(ix, g, rows, first, last, world, x, spent):
+def _collect_all_of(ix, g, rows, first, last, world, x, order, spent):
     if ix.record is SkipList:
 
-        def by_value(ix, g, rows, first, last, world, x, spent):
+        def by_value(ix, g, rows, first, last, world, x, order, spent):
             start = cycles()
-            n = _distinct(ix, g, rows, first, last, world, x)
+            n = _distinct(ix, g, rows, first, last, world, x, order)
             spent[SORT_PIX] += np.float64(cycles() - start)
             _collect_sorted(ix, g, x, n)
 
         return by_value
 
-    def one_by_one(ix, g, rows, first, last, world, x, spent):
+    def one_by_one(ix, g, rows, first, last, world, x, order, spent):
         # Sorted lexicographically, equal messages are neighbours.
         slots = ix.group[g + 1] - ix.group[g]
         for i in range(first, last):
@@ -202,12 +183,12 @@ def _collect_all_of(ix, g, rows, first, last, world, x, spent):
 
 
 @bare
-def _union(ix, rows, first, last, world, x, found, spent):
+def _union(ix, rows, first, last, world, x, order, found, spent):
     """The union set of the messages rows[first:last], into ``found``; returns its size."""
     which = 0
     for g in range(ix.group.shape[0] - 1):
         begin(ix, g)
-        _collect_all(ix, g, rows, first, last, world, x, spent)
+        _collect_all(ix, g, rows, first, last, world, x, order, spent)
         which = g & 1
         if g > 0:
             clear(ix, 1 - which)
@@ -285,14 +266,15 @@ def _lookup(keys, n, low, high, hashed, hash_keys, hash_at):
 
 @bare
 def _split(
-    ix, found, total, rows, first, last, page, wide, ends, at, key, message_index, touched, spent, pairs, n, world
+    ix, found, total, rows, first, last, page, wide, room, key, message_index, touched, asked, spent, pairs, n, world
 ):
     """Split the union set into pairs with messages, while there is room; returns how far, and the number of pairs."""
     meta, row = world.clauses.meta, world.templates.row
     hashed, hash_keys, hash_at = message_index
+    ends, at = room
     exact = world.messages.residual.shape[0] == 0 and world.contexts.residual.shape[0] == 0
     size = last - first
-    agile = ix.rule[STRATEGY] == AGILE
+    agile = asked and ix.rule[STRATEGY] == AGILE
     tested = failed = np.int64(0)
     done = total
     for i in range(total):
@@ -307,12 +289,10 @@ def _split(
             prefetch(world.clauses.constant, np.int64(meta[k, CONSTANTS]) + 8)
         k = np.int64(found[i])
         c = np.int64(meta[k, CONTEXT])
-        if touched.shape[0] and c >= 0 and touched[c] < touched[c + 1]:
+        if touched.shape[0] and c >= 0 and touched[c]:
             continue
         r = np.int64(meta[k, TEMPLATE])
-        code = np.int64(meta[k, PROFILE])
-        if meta[k, FLAGS] & HAS_SIBLING:
-            code |= SEVERAL
+        code = code_of(k, world)
         before = n
         start, stop = np.int64(0), np.int64(size)
         if not exact:
@@ -374,7 +354,8 @@ def _split(
                     lower(ix, k, s, np.int64(blame & 1), x, world)
     ix.count[CANDIDATES] += tested
     ix.count[FALSE_POSITIVES] += failed
-    reckon(ix, last - first, failed)
+    if asked:
+        reckon(ix, last - first, failed)
     return done, n
 
 
@@ -393,18 +374,7 @@ def _order_by(key, rows, first, last, world, x, order):
         if not v == v:
             order[absent] = rows[i]
             absent += 1
-    gap = 1
-    while gap < n // 3:
-        gap = 3 * gap + 1
-    while gap > 0:
-        for i in range(gap, n):
-            v, m = x[i], order[i]
-            j = i
-            while j >= gap and x[j - gap] > v:
-                x[j], order[j] = x[j - gap], order[j - gap]
-                j -= gap
-            x[j], order[j] = v, m
-        gap //= 3
+    sort_by_key(x, order, n)
     for i in range(last - first):
         rows[first + i] = order[i]
     return n
@@ -440,146 +410,199 @@ def _learn_domain(ix, rows, first, last, world):
 
 
 @kernel
+def _match(ix, rows, since, how, key, clauses, touched, rooms, codes, runs, filled, spent, world):
+    """The runs of one minibatch, the messages ``rows``, behind those in ``filled``; returns codes and runs anew.
+
+    ``clauses`` are asked where there is no PIX.
+    """
+    x, order, page, hash_keys, hash_at, bounds, found, local, counts = rooms
+    size = rows.shape[0]
+    clock = cycles()
+    hashed = key >= 0 and how & HASHED != 0
+    if key >= 0:
+        n_keys = _order_by(key, rows, 0, size, world, x, order)
+        if hashed:
+            _hash(x, n_keys, hash_keys, hash_at)
+        now = cycles()
+        spent[SORT_MIX] += np.float64(now - clock)
+        clock = now
+    asked = how & PIX != 0
+    sorting = spent[SORT_PIX]
+    if asked:
+        total = np.int64(_union(ix, rows, 0, size, world, x, order, found, spent))
+        clauses = found
+    else:
+        total = np.int64(clauses.shape[0])
+    now = cycles()
+    spent[PROBE] += np.float64(now - clock) - (spent[SORT_PIX] - sorting)
+    spent[UNION] += np.float64(total)
+    clock = now
+    asking = spent[ASK]
+    wide = _fill(page, rows, 0, size, world)
+    done = np.int64(0)
+    index = (hashed, hash_keys, hash_at)
+    for j in range(size):
+        order[j] = rows[j] - since
+    while done < total:
+        step, n = _split(
+            ix,
+            clauses[done:total],
+            total - done,
+            rows,
+            0,
+            size,
+            page,
+            wide,
+            bounds,
+            key,
+            index,
+            touched,
+            asked,
+            spent,
+            local,
+            0,
+            world,
+        )
+        done += step
+        codes, runs = room_for(codes, filled[0], n), room_for(runs, filled[1], 2 * size)
+        filled[0], filled[1] = run_of_pairs(local, n, order[:size], counts, codes, filled[0], runs, filled[1])
+    now = cycles()
+    spent[POST] += np.float64(now - clock) - (spent[ASK] - asking)
+    ix.count[PROBES] += size
+    if ix.rule[POLICY] == COST:
+        ix.rule[MESSAGES] += size
+        if total * size >= 16:
+            taken = np.float64(now - clock) / (total * size)
+            ix.rule[TEST_COST] += (taken - ix.rule[TEST_COST]) * 0.05
+        _learn_domain(ix, rows, 0, size, world)
+    return codes, runs
+
+
+@bare
+def _untouched(live, touched, world, left):
+    """The clauses that no update of the batch concerns, into ``left``; returns how many."""
+    n = 0
+    for i in range(live.shape[0]):
+        c = world.clauses.meta[live[i], CONTEXT]
+        if c < 0 or not touched[c]:
+            left[n] = live[i]
+            n += 1
+    return n
+
+
+@kernel
 def replay(
     ix,
     shard,
     shards,
-    runs,
+    runs_of_log,
     updates,
     skip,
     serial,
     profiles,
     world,
     room,
+    out,
+    kept,
     rows,
     groups,
     batches,
     how,
     live,
-    sorted_updates,
+    tiled,
     spent,
 ):
     """As :func:`tamis.kernels.process.replay`, without effects and tracks, in minibatches.
 
+    out      int32: room for the matches, as many as are expected
+    kept     codes, runs and pairs: room that is kept from log to log
     rows     int64 [messages that are not rejected]: in the order they are processed, batch by batch
     groups   int64 [minibatches + 1]: where each begins in ``rows``
     batches  int64 [n, 3]: the last message of each batch, where its minibatches end, and where its updates end
     how      PIX | MIX | HASHED
-    live     int32: all clauses, where there is no PIX
-    sorted_updates  room for :func:`tamis.kernels.batch.by_context`
+    live     int32: all clauses; empty where there is a PIX and updates are few
+    tiled    room for :func:`tamis.kernels.touched.by_tile`
     spent    float64 [SPENT]
+
+    Returns profile codes, the end of each message's, and the room.
     """
     whole = cycles()
-    n_messages, n_updates = world.messages.value.shape[0], updates[0].shape[0]
-    attributes = world.messages.value.shape[1]
+    n_messages = world.messages.value.shape[0]
     ends = np.zeros(n_messages, np.int64)
-    out = np.empty(max(256, min(room * n_messages, 1 << 16)), np.int32)
     n_out = np.int64(0)
-    when = moments(runs, n_updates)
-    pairs, local = np.empty(1 << 14, np.int64), np.empty(1 << 14, np.int64)
-    found = np.empty(room + 64, np.int32)
+    codes, runs, pairs = kept
     largest = np.int64(0)
     for g in range(groups.shape[0] - 1):
         largest = max(largest, groups[g + 1] - groups[g])
-    page = np.empty(attributes * (largest + EIGHT))
-    x, order = np.empty(largest + EIGHT), np.empty(largest + EIGHT, np.int64)
+    if live.shape[0]:
+        for b in range(batches.shape[0]):
+            largest = max(largest, groups[batches[b, 1]] - (groups[batches[b - 1, 1]] if b else 0))
     bits = 3
     while 1 << bits < 2 * largest:
         bits += 1
-    hash_keys, hash_at = np.empty(1 << bits), np.empty(1 << bits, np.int32)
     predicates = np.int64(1)
     for r in range(world.templates.row.shape[0]):
         predicates = max(predicates, np.int64(world.templates.row[r, PREDICATES]))
-    bounds, at = np.empty((predicates, 2)), np.empty(predicates, np.int64)
+    rooms = (
+        np.empty(largest + EIGHT),
+        np.empty(largest + EIGHT, np.int64),
+        np.empty(world.messages.value.shape[1] * (largest + EIGHT)),
+        np.empty(1 << bits),
+        np.empty(1 << bits, np.int32),
+        (np.empty((predicates, 2)), np.empty(predicates, np.int64)),
+        np.empty(room + 64, np.int32),
+        np.empty(max(LOCAL, 2 * largest), np.int64),
+        np.empty(largest + 1, np.int64),
+    )
     contexts = world.contexts.value.shape[0]
-    nobody = np.zeros(0, np.int64)
-    key = np.int64(-1)
+    nobody = np.zeros(0, np.uint8)
     slots = ix.slot_attribute.shape[0]
-    if how & MIX and slots:
-        key = np.int64(ix.slot_attribute[min(1, slots - 1) if how & PIX else 0])
+    key = narrow = np.int64(-1)
+    if slots:
+        narrow = np.int64(ix.slot_attribute[0])
+        if how & MIX:
+            key = np.int64(ix.slot_attribute[min(1, slots - 1)]) if how & PIX else narrow
+    left = np.empty(live.shape[0] if how & PIX else 0, np.int32)
+    cursor = np.zeros(2, np.int64)
+    tiles, tile_bits = np.zeros(0, np.int64), np.int64(0)
     first = u_first = g_first = np.int64(0)
     for b in range(batches.shape[0]):
         last, g_last, u_last = batches[b, 0], batches[b, 1], batches[b, 2]
         ix.count[UPDATES] += u_last - u_first
-        begin = nobody
+        touched = nobody
+        n_left = np.int64(live.shape[0])
         if u_last > u_first:
-            begin = by_context(u_first, u_last, first, shard, shards, updates, when, contexts, sorted_updates)
-        n = np.int64(0)
-        for g in range(g_first, g_last):
-            i, size = groups[g], groups[g + 1] - groups[g]
             clock = cycles()
-            n_keys = np.int64(0)
-            hashed = False
-            if key >= 0:
-                n_keys = _order_by(key, rows, i, i + size, world, x, order)
-                if how & HASHED:
-                    hashed = True
-                    _hash(x, n_keys, hash_keys, hash_at)
-                now = cycles()
-                spent[SORT_MIX] += np.float64(now - clock)
-                clock = now
-            sorting = spent[SORT_PIX]
-            if how & PIX:
-                total = _union(ix, rows, i, i + size, world, x, found, spent)
-            else:
-                total = np.int64(live.shape[0])
-            now = cycles()
-            spent[PROBE] += np.float64(now - clock) - (spent[SORT_PIX] - sorting)
-            spent[UNION] += np.float64(total)
-            clock = now
-            asking = spent[ASK]
-            wide = _fill(page, rows, i, i + size, world)
-            done = np.int64(0)
-            m = np.int64(0)
-            index = (hashed, hash_keys, hash_at)
-            while done < total:
-                local = room_for(local, m, max(size, 4096))
-                clauses = found[done:total] if how & PIX else live[done:total]
-                step, m = _split(
-                    ix,
-                    clauses,
-                    total - done,
-                    rows,
-                    i,
-                    i + size,
-                    page,
-                    wide,
-                    bounds,
-                    at,
-                    key,
-                    index,
-                    begin,
-                    spent,
-                    local,
-                    m,
-                    world,
-                )
-                done += step
-            pairs = room_for(pairs, n, m)
-            for q in range(m):
-                j = local[q] >> 32
-                pairs[n + q] = (rows[i + j] - first) << np.int64(32) | local[q] & 0xFFFFFFFF
-            n += m
-            now = cycles()
-            spent[POST] += np.float64(now - clock) - (spent[ASK] - asking)
-            ix.count[PROBES] += size
-            if ix.rule[POLICY] == COST:
-                ix.rule[MESSAGES] += size
-                if total * size >= 16:
-                    taken = np.float64(now - clock) / (total * size)
-                    ix.rule[TEST_COST] += (taken - ix.rule[TEST_COST]) * 0.05
-                _learn_domain(ix, rows, i, i + size, world)
+            tiles, tile_bits, touched = by_tile(
+                cursor, u_first, u_last, first, shard, shards, runs_of_log, updates, contexts, tiled
+            )
+            if how & PIX and live.shape[0]:
+                n_left = _untouched(live, touched, world, left)
+            spent[TOUCHED] += np.float64(cycles() - clock)
+        filled = np.zeros(2, np.int64)
+        if how & PIX and n_left * FEW < live.shape[0]:
+            # So few that it is faster to go through them all than to ask an index of which most is touched.
+            mine = rows[groups[g_first] : groups[g_last]]
+            codes, runs = _match(
+                ix, mine, first, MIX, narrow, left[:n_left], nobody, rooms, codes, runs, filled, spent, world
+            )
+        else:
+            for g in range(g_first, g_last):
+                mine = rows[groups[g] : groups[g + 1]]
+                codes, runs = _match(ix, mine, first, how, key, live, touched, rooms, codes, runs, filled, spent, world)
         spent[GROUPS] += g_last - g_first
+        n = np.int64(0)
         if u_last > u_first:
             clock = cycles()
-            sample_updates(ix, begin, sorted_updates[3], sorted_updates[4], world)
+            pairs, n = replay_touched(ix, first, last, tiles, tile_bits, tiled, skip, pairs, n, world)
             if ix.rule[POLICY] == COST:
                 review(ix)
-            pairs, n = replay_touched(ix, first, last, begin, sorted_updates[3:], skip, pairs, n, world)
             spent[TOUCHED] += np.float64(cycles() - clock)
         clock = cycles()
-        out, n_out = settle(pairs, n, first, last, serial, profiles, out, n_out, ends)
+        out, n_out = settle(
+            codes, filled[0], runs, filled[1], pairs, n, (first, last), serial, profiles, out, n_out, ends
+        )
         spent[ORDER] += np.float64(cycles() - clock)
         first, u_first, g_first = last, u_last, g_last
     spent[TOTAL] += np.float64(cycles() - whole)
-    return out[:n_out], ends
+    return out[:n_out], ends, (codes, runs, pairs)

@@ -1,9 +1,10 @@
 """The workloads of the batching paper (Section 6.2, Table 1): range profiles and point profiles, and their messages.
 
 RQ: every profile has a range on each of eight attributes, from 3 % of the domain on the most selective one to all of
-it. Messages are uniform (RQ-U), Gaussian on the first two attributes (RQ-G), or take Zipfian values out of 50 on the
-first four (RQ-Z). PQ: profiles compare four of 32 attributes, two of them the same for all, with one of 35 values;
-messages have them all, Zipfian. Guarantees the same profiles and messages for the same seed. Refuses to know clocks.
+it, such that 0.147 % of the profiles match a uniform message and 0.15 % a Gaussian one, as in the paper. Messages are
+uniform (RQ-U), Gaussian on the first two attributes (RQ-G), or take Zipfian values out of 50 on the first four (RQ-Z).
+PQ: profiles compare four of 32 attributes, two of them the same for all, with one of 35 values; messages have them all,
+Zipfian. Guarantees the same profiles and messages for the same seed. Refuses to know clocks.
 """
 
 from __future__ import annotations
@@ -16,9 +17,11 @@ from numpy.typing import NDArray
 
 from tamis import EventLog, Filter
 
-from .agile_workload import DIGITS, DOMAIN, HALF, NAMES, quantise
+from .agile_workload import DIGITS, DOMAIN, NAMES, quantise
 
 PROFILES: Final = 500_000  # P
+HALF: Final = np.array([0.03, 0.083, 1.0, 1.4, 1.5, 1.6, 1.8, 2.0]) * DOMAIN / 2
+"""Half the width of each range."""
 GAUSS: Final = (250.0, 350.0)  # standard deviations, around the middle
 DISTINCT: Final = 50  # values of RQ-Z, on each of ZIPFIAN attributes
 ZIPFIAN: Final = 4
@@ -97,14 +100,14 @@ class Ranges:
 
 
 class PointQueries:
-    """PQ: two attributes are in every profile, two more are any of the others."""
+    """PQ: two attributes are in every profile, two more are any of 28 others."""
 
     index: Final = "hash"
     indexed: Final = POINTS[:2]
 
     def __init__(self, profiles: int, seed: int) -> None:
         self.rng, self.profiles = np.random.default_rng(seed), profiles
-        pairs = list(combinations(POINTS[2:], 2))
+        pairs = list(combinations(POINTS[4:], 2))
         shape = np.sort(self.rng.integers(0, len(pairs), profiles))
         self.shapes = [(pairs[i], np.flatnonzero(shape == i)) for i in np.unique(shape).tolist()]
         self.wanted = self.rng.integers(1, VALUES + 1, (profiles, 4)).astype(float)

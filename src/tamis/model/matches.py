@@ -1,7 +1,8 @@
 """Matches: what a filter found in a log, and what it had to reject.
 
 Guarantees that a result is frozen, in log order, and holds profile ids lazily: an engine hands over codes and a way
-to decode them, and nobody pays for ids that are never read. Refuses to know filters.
+to decode them, and nobody pays for ids that are never read, nor for a row number beside every match. Refuses to know
+filters.
 """
 
 from __future__ import annotations
@@ -77,22 +78,22 @@ class Rejected:
 class Matches:
     """Pairs of (message, profile).
 
-    ``message`` holds original row numbers, shape (n,), in log order; ``profile`` the ids, shape (n,), decoded on first
-    use. Two results are equal when they hold the same pairs as often and rejected the same events (kind and row).
+    ``message`` holds original row numbers, shape (n,), in log order; ``profile`` the ids, shape (n,); both are made on
+    first use. Two results are equal when they hold the same pairs as often and rejected the same events (kind and row).
     """
 
-    __slots__ = ("_decode", "_profile", "codes", "message", "rejected")
+    __slots__ = ("_decode", "_message", "_profile", "codes", "rejected")
 
     def __init__(
         self,
-        message: NDArray[np.int64],
+        message: NDArray[np.int64] | Callable[[], NDArray[np.int64]],
         codes: NDArray[np.int32],
         decode: Decode,
         rejected: Rejected | None = None,
     ) -> None:
-        if len(message) != len(codes):
+        if not callable(message) and len(message) != len(codes):
             raise UsageError(f"matches: {len(message)} messages but {len(codes)} profiles")
-        self.message = message
+        self._message = message
         self.codes = codes
         self.rejected = rejected if rejected is not None else Rejected()
         self._decode = decode
@@ -108,6 +109,13 @@ class Matches:
         return cls(message, codes, lambda wanted: [ids[code] for code in wanted.tolist()], rejected)
 
     @property
+    def message(self) -> NDArray[np.int64]:
+        """The original row number of each match's message."""
+        if callable(self._message):
+            self._message = self._message()
+        return self._message
+
+    @property
     def profile(self) -> NDArray[np.object_]:
         """The profile id of each match, as an object array."""
         if self._profile is None:
@@ -119,7 +127,7 @@ class Matches:
         return self._profile
 
     def __len__(self) -> int:
-        return len(self.message)
+        return len(self.codes)
 
     def __iter__(self) -> Iterator[tuple[int, Id]]:
         return zip(self.message.tolist(), self.profile, strict=True)
