@@ -35,6 +35,10 @@ REACH: Final = 4
 """Estimates are trusted for logs up to so many times the largest one that was seen."""
 CAREFUL: Final = 2.0
 """How many mean deviations an estimate that must hold adds."""
+OVERRUN: Final = 0.25
+"""What a log may always take longer than estimated, as a share."""
+CALM: Final = 0.99
+"""How much of the worst surprise is remembered after the next log."""
 
 
 class Costs:
@@ -63,6 +67,7 @@ class Costs:
         self._square, self._cross = np.zeros((3, 3)), np.zeros(3)
         self.deviation = 0.0
         """The mean relative difference between what logs took and what was estimated."""
+        self._surprise = 0.0  # seconds beyond the estimate, by the square root of the estimate; the worst, fading
         self.logs = 0
         self._largest = 16
         self._ceiling = np.full(3, np.inf)
@@ -96,6 +101,17 @@ class Costs:
         """A close upper bound of what a log takes: the estimate and two mean deviations."""
         return self.seconds(messages, updates) * (1 + CAREFUL * self.deviation)
 
+    def worst(self, seconds: float) -> float:
+        """What a log that is expected to take so long takes at worst, after the surprises of late.
+
+        What goes wrong on the way adds up like steps of chance: with the square root of the time.
+        """
+        return seconds + max(OVERRUN * seconds, self._surprise * math.sqrt(seconds))
+
+    def at_worst(self, messages: int, updates: int) -> float:
+        """What a log takes at worst."""
+        return self.worst(self.seconds(messages, updates))
+
     def singly(self, messages: int, updates: int) -> float:
         """What so many events take one message, or the updates between two of them, at a time."""
         return self.seconds(messages, updates) + self.fixed * max(0, messages + min(messages, updates) - 1)
@@ -110,6 +126,9 @@ class Costs:
             off = min(1.0, abs(seconds - expected) / max(expected, 1e-12))
             share = max(1 - FORGET, 1 / (self.logs + 1))
             self.deviation += share * (off - self.deviation)
+            if self.logs > 2 * EVERY:  # before, it is the estimate that is new
+                beyond = (seconds - expected) / math.sqrt(max(expected, 1e-12))
+                self._surprise = max(CALM * self._surprise, beyond)
         self.logs += 1
         self._largest = max(self._largest, messages + updates)
         surprise = abs(seconds - expected) / max(seconds, expected)
@@ -131,6 +150,7 @@ class Costs:
             "cross": self._cross.tolist(),
             "ceiling": [None if math.isinf(value) else value for value in self._ceiling.tolist()],
             "deviation": self.deviation,
+            "surprise": self._surprise,
             "logs": self.logs,
             "largest": self._largest,
         }
@@ -144,6 +164,7 @@ class Costs:
             costs._square = np.array(state["square"], np.float64)
             costs._ceiling = np.array([math.inf if value is None else value for value in state["ceiling"]])
             costs.deviation, costs.logs, costs._largest = state["deviation"], state["logs"], state["largest"]
+            costs._surprise = state.get("surprise", 0.0)
         return costs
 
     def to_dict(self) -> dict[str, Any]:
