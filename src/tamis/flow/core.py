@@ -293,10 +293,10 @@ class Flow:
         self.doubt.shed(updates)
         self._shed(self.debt.add(updates), known=True)
 
-    def supersede(self, most: int, classes: NDArray[np.int64]) -> int:
-        """Shed up to so many updates of some classes that a later one of the same value follows in the queue; returns
-        how many."""
-        gone, counts = self.queue.thin_superseded(most, classes, self._numbering)
+    def supersede(self, most: int, within: float, classes: NDArray[np.int64]) -> int:
+        """Shed up to so many updates of some classes that a later one of the same value follows in the queue, after
+        ``within`` messages per context at most; returns how many."""
+        gone, counts = self.queue.thin_superseded(most, within, classes, self._numbering)
         self._shed(gone)
         return int(counts.sum())
 

@@ -29,8 +29,12 @@ RELIEF: Final = 0.1
 once."""
 SLICES: Final = 8
 """A long run of updates is shed in slices of the bound: each is a chance to notice that costs have changed."""
-FINE: Final = 32
-"""A hybrid works in slices of its bound that are finer: what one of them may take too long has to be kept free."""
+FINE: Final = 16
+COARSE: Final = 4
+"""A hybrid works in slices of its bound between these parts of it, so large that their fixed part hardly counts: small
+ones leave less to what a log may take too long."""
+SPARE: Final = 0.125
+"""What a slice may take longer than estimated, as a share of the bound, or as long again."""
 LEAST: Final = 0.25
 """A hybrid plans with so much of its bound at least, whatever surprises there were: else it would shed all, and never
 learn that they are over."""
@@ -67,8 +71,9 @@ class Desk(Protocol):
     def put_off(self, wanted: Counts) -> None:
         """The same, but updates are worked later, when there is time."""
 
-    def supersede(self, most: int, classes: NDArray[np.int64]) -> int:
-        """Shed up to so many updates that a later one of their value follows in the queue; returns how many."""
+    def supersede(self, most: int, within: float, classes: NDArray[np.int64]) -> int:
+        """Shed up to so many updates that a later one of their value follows in the queue, after ``within`` messages
+        per context at most; returns how many."""
 
     def expire(self, events: int, arrived: float) -> None:
         """Shed messages among the first events that arrived before a time, where their class allows it."""
@@ -249,7 +254,7 @@ class Hybrid:
 
     def next(self, desk: Desk, now: float) -> Take | Wait:
         queue, costs = desk.queue, desk.costs
-        longest = slice_of(self.bound, costs, FINE)
+        longest = max(slice_of(self.bound, costs, FINE), min(FINE * costs.fixed, self.bound / COARSE))
         longest = longest if self.limit is None else min(self.limit, longest)
         backlog = costs.seconds(queue.messages, queue.updates)
         backlog += costs.fixed * (backlog // longest)  # every slice has its own
@@ -262,10 +267,10 @@ class Hybrid:
         if head is None or head.before >= events or self.what == "updates":
             return self._with_debt(desk, events, longest)
         left = head.arrival + self.bound - now
-        worst = costs.at_worst(*queue.counted(events))
+        worst = self._worst(costs, *queue.counted(events))
         if left < worst:
             # The oldest message may be late in so large a slice: a smaller one, unless that is hardly worth it.
-            smaller = queue.fitting(left, costs.at_worst)
+            smaller = queue.fitting(left, lambda messages, updates: self._worst(costs, messages, updates))
             if smaller > head.before and smaller >= events // 4:
                 return Take(smaller, self.consistency)
             before = len(queue)
@@ -275,6 +280,10 @@ class Hybrid:
                 return Wait()  # nothing of the slice is left: the next look takes what stands behind it
             return Take(events, self.consistency)
         return self._with_debt(desk, events, longest)
+
+    def _worst(self, costs: Costs, messages: int, updates: int) -> float:
+        """What a slice takes at worst."""
+        return max(costs.at_worst(messages, updates), costs.seconds(messages, updates) + SPARE * self.bound)
 
     def _with_debt(self, desk: Desk, events: int, longest: float) -> Take:
         """What was put off fills the slice, if that slice is all that waits."""
@@ -286,19 +295,37 @@ class Hybrid:
 
     def _relieve(self, desk: Desk, now: float, backlog: float, longest: float) -> None:
         """Gives up what would break the bound: level by level of loss, the cheapest first."""
-        aim = max(LEAST * self.bound, self.bound - (desk.costs.worst(longest) - longest))
+        spare = max(desk.costs.worst(longest) - longest, SPARE * self.bound)
+        # Half a slice less than there is time for: else the oldest messages would often have to go in smaller ones.
+        aim = max(LEAST * self.bound, self.bound - spare - longest / 2)
         goal = _excess(desk, now, backlog, aim)
+        costs, queue = desk.costs, desk.queue
         for level in desk.classes.levels if goal > 0 else ():
-            costs = desk.costs
             if self.what != "messages" and costs.update:
-                goal -= desk.supersede(math.ceil(goal / costs.update), level) * costs.update
+                within = costs.update / costs.message if costs.message else math.inf
+                goal -= desk.supersede(math.ceil(goal / costs.update), within, level) * costs.update
             if goal <= 0:
                 break
-            waiting = np.zeros_like(desk.queue.waiting)
-            waiting[:, level] = desk.queue.waiting[:, level]
-            wanted = desk.classes.thinning(waiting, goal, costs.message, costs.update, self.what, self.prefer)
+            waiting = np.zeros_like(queue.waiting)
+            waiting[:, level] = queue.waiting[:, level]
+            prefer = self._share(desk, now, waiting) if self.prefer is None else self.prefer
+            wanted = desk.classes.thinning(waiting, goal, costs.message, costs.update, self.what, prefer)
             desk.put_off(wanted)
             goal -= int(wanted[MESSAGE].sum()) * costs.message + int(wanted[UPDATE].sum()) * costs.update
+
+    def _share(self, desk: Desk, now: float, waiting: Counts) -> float:
+        """The share of the work given up that messages should give, by the errors that a second of each avoids.
+
+        A message that is shed misses all its matches. A value that is outdated makes, in every message until it is
+        not, about 1 / contexts as many errors as a message has matches. So the number of matches does not matter.
+        """
+        costs, queue = desk.costs, desk.queue
+        meanwhile = queue.messages + desk.rate(now) * self.bound
+        by_message = costs.update
+        by_update = costs.message * meanwhile / queue.contexts
+        messages = int(waiting[MESSAGE].sum()) * costs.message * by_update**2
+        updates = int(waiting[UPDATE].sum()) * costs.update * by_message**2
+        return messages / (messages + updates) if messages + updates > 0 else 0.5
 
 
 def _seconds(name: str, value: object) -> None:

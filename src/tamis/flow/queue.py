@@ -19,7 +19,7 @@ from tamis.errors import InvariantError
 from tamis.model.events import MESSAGE, UPDATE
 
 from .chunk import Chunk, Piece, Positions, Singles
-from .values import Numbering, updates_of
+from .values import Numbering, context_of, updates_of
 
 SHEDDABLE: Final = (MESSAGE, UPDATE)
 Counts = NDArray[np.int64]
@@ -81,6 +81,8 @@ class EventQueue:
         self._segments: deque[Segment] = deque()
         self._singles = Singles()
         self._next = 0  # the next free sequence number
+        self.contexts = 1
+        """How many contexts there are, as far as updates that could be superseded told."""
 
     def __len__(self) -> int:
         return int(self.waiting.sum())
@@ -309,26 +311,28 @@ class EventQueue:
             stays[rng.choice(mine, int(wanted[kind, qos]), replace=False, shuffle=False)] = False
         return self._remove(places, stays)
 
-    def thin_superseded(self, most: int, classes: Positions, numbering: Numbering) -> tuple[list[Piece], Counts]:
+    def thin_superseded(
+        self, most: int, within: float, classes: Positions, numbering: Numbering
+    ) -> tuple[list[Piece], Counts]:
         """Take out up to so many updates of some classes that a later one of the same value follows in the queue, those
-        first that the fewest messages would have seen. O(events that wait, sorted)."""
+        first that the fewest messages would have seen: at most ``within`` per context. O(events that wait, sorted)."""
         self._seal()
         places, codes = self._codes()
         kinds, qos = np.divmod(codes, self.waiting.shape[1])
         updates = np.flatnonzero(kinds == UPDATE)
         pieces = [Piece(segment.chunk, mine) for segment, mine in zip(self._segments, places, strict=True)]
         key, _ = updates_of(pieces, numbering)
+        self.contexts = max(self.contexts, context_of(key.max(initial=0)) + 1)
         order = np.argsort(key, kind="stable")
         again = np.flatnonzero(key[order][1:] == key[order][:-1])
         first, later = updates[order[again]], updates[order[again + 1]]
-        allowed = np.isin(qos[first], classes)
-        first, later = first[allowed], later[allowed]
-        seen = np.cumsum(kinds == MESSAGE)
-        if len(first) > most:
-            cheap = np.argpartition(seen[later] - seen[first], most)[:most]
-            first = first[cheap]
+        before = np.cumsum(kinds == MESSAGE)
+        seen = before[later] - before[first]
+        cheap = np.flatnonzero(np.isin(qos[first], classes) & (seen <= within * self.contexts))
+        if len(cheap) > most:
+            cheap = cheap[np.argpartition(seen[cheap], most)[:most]]
         stays = np.ones(len(codes), bool)
-        stays[first] = False
+        stays[first[cheap]] = False
         return self._remove(places, stays)
 
     def _codes(self) -> tuple[list[Positions], Positions]:

@@ -40,6 +40,11 @@ def updates_of(pieces: Sequence[Piece], numbering: Numbering) -> tuple[Numbers, 
     return np.concatenate(keys), np.concatenate(seqs)
 
 
+def context_of(value: int) -> int:
+    """The number of the context that a value belongs to."""
+    return int(value) >> 33
+
+
 class Latest:
     """Per value the latest update, with ``more`` numbers beside it. What is taken out leaves the arrays later."""
 
@@ -52,13 +57,26 @@ class Latest:
         return self._count
 
     def add(self, *columns: Numbers) -> Numbers:
-        """Updates: value, sequence number, more; returns the rows that were not the latest. O(all log all)."""
-        rows = np.concatenate([self._rows[:, self._still], np.stack(columns)], axis=1)
-        rows = rows[:, np.lexsort((rows[1], rows[0]))]
-        last = np.append(rows[0, 1:] != rows[0, :-1], True)[: rows.shape[1]]
-        self._keep(rows[:, last])
-        old: Numbers = rows[:, ~last]
-        return old
+        """Updates: value, sequence number, more; returns the rows that are not the latest. O(new log all + all)."""
+        new = np.stack(columns)
+        new = new[:, np.lexsort((new[1], new[0]))]
+        last = np.append(new[0, 1:] != new[0, :-1], True)[: new.shape[1]]
+        old, new = [new[:, ~last]], new[:, last]
+        place = np.searchsorted(self._rows[0], new[0])
+        there = np.zeros(len(place), bool)
+        within = np.flatnonzero(place < len(self._still))
+        there[within] = self._rows[0, place[within]] == new[0, within]
+        at, mine = place[there], new[:, there]
+        wins = ~self._still[at] | (self._rows[1, at] <= mine[1])
+        old += [mine[:, ~wins], self._rows[:, at[wins & self._still[at]]]]
+        self._rows[:, at[wins]] = mine[:, wins]
+        self._still[at] = True
+        if not there.all():
+            self._rows = np.insert(self._rows, place[~there], new[:, ~there], axis=1)
+            self._still = np.insert(self._still, place[~there], True)
+        self._count = int(np.count_nonzero(self._still))
+        beaten: Numbers = np.concatenate(old, axis=1)
+        return beaten
 
     def pop_older(self, key: Numbers, seq: Numbers) -> Numbers:
         """Takes out the values that an update as late, or later, has reached. O(updates log all)."""
