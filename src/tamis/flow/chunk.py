@@ -16,6 +16,7 @@ from numpy.typing import NDArray
 
 from tamis.errors import UsageError
 from tamis.model.events import (
+    KINDS,
     MESSAGE,
     SUBSCRIBE,
     UNSUBSCRIBE,
@@ -40,12 +41,15 @@ class Chunk:
     """The events of a log, in its order; event ``i`` arrived at ``arrival[i]`` and has the class ``qos[i]``.
 
     ``kind`` is the sort of each event, ``at`` its row in the sorted table of that sort, ``messages_before`` the number
-    of messages before each event, with one entry more for the end. ``first`` is the sequence number of event 0.
+    of messages before each event, with one entry more for the end. ``first`` is the sequence number of event 0; events
+    that were numbered before have a ``seq`` each.
     """
 
-    __slots__ = ("_values", "arrival", "at", "first", "kind", "log", "messages_before", "qos")
+    __slots__ = ("_numbering", "_seq", "_values", "arrival", "at", "first", "kind", "log", "messages_before", "qos")
 
-    def __init__(self, log: EventLog, arrival: Any, qos: NDArray[np.int16] | None = None) -> None:
+    def __init__(
+        self, log: EventLog, arrival: Any, qos: NDArray[np.int16] | None = None, seq: Positions | None = None
+    ) -> None:
         n = len(log)
         self.log = log
         runs = log.runs
@@ -58,6 +62,8 @@ class Chunk:
         self.messages_before: Positions = np.zeros(n + 1, np.int64)
         np.cumsum(self.kind == MESSAGE, out=self.messages_before[1:])
         self._values: Positions | None = None
+        self._numbering: Callable[[str], int] | None = None
+        self._seq = seq
         self.first = -1  # given when the first event of the chunk is offered
 
     def __len__(self) -> int:
@@ -68,10 +74,16 @@ class Chunk:
         """Whether updates name their contexts, or use indices; None without updates. One log has one of the two."""
         return None if self.log.updates is None else not isinstance(self.log.updates.context, np.ndarray)
 
+    def seq(self, positions: Positions) -> Positions:
+        """The sequence numbers of some events."""
+        found: Positions = self.first + positions if self._seq is None else self._seq[positions]
+        return found
+
     def values(self, positions: Positions, names: Callable[[str], int]) -> Positions:
         """A number for the context and attribute that each update sets; ``names`` numbers names. Indices and names of
         contexts are numbered apart."""
-        if self._values is None:
+        if self._values is None or self._numbering is not names:
+            self._numbering = names
             updates = self.log.updates
             assert updates is not None
             attribute = _numbered(updates.attribute, names)
@@ -119,12 +131,24 @@ class Piece:
     @property
     def seq(self) -> Positions:
         """The sequence numbers."""
-        return self.chunk.first + self.positions
+        return self.chunk.seq(self.positions)
 
     @property
     def kind(self) -> NDArray[np.int8]:
         """The sorts."""
         return self.chunk.kind[self.positions]
+
+
+def counted(piece: Piece, classes: int) -> NDArray[np.int64]:
+    """Events of a piece by sort and class, shape (4, classes)."""
+    code = piece.kind.astype(np.int64) * classes + piece.chunk.qos[piece.positions]
+    return np.bincount(code, minlength=len(KINDS) * classes).reshape(len(KINDS), classes)
+
+
+def parts_of(pieces: Sequence[Piece], kind: int) -> list[Piece]:
+    """The events of one sort."""
+    parts = (Piece(piece.chunk, piece.positions[piece.kind == kind]) for piece in pieces)
+    return [part for part in parts if len(part.positions)]
 
 
 # -- logs of pieces --------------------------------------------------------------------------------------------

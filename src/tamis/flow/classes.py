@@ -59,7 +59,7 @@ class Classes:
         self.loss: NDArray[np.float64] = np.array([one.loss for one in found], np.float64)
         self.sheddable: NDArray[np.bool_] = np.isfinite(self.loss)
         self._code = {name: k for k, name in enumerate(self.names)}
-        self._levels = [np.flatnonzero(self.loss == loss) for loss in np.unique(self.loss[self.sheddable])]
+        self.levels = [np.flatnonzero(self.loss == loss) for loss in np.unique(self.loss[self.sheddable])]
 
     def __len__(self) -> int:
         return len(self.names)
@@ -101,7 +101,7 @@ class Classes:
         may be shed is not enough.
         """
         wanted = np.zeros_like(waiting)
-        for level in self._levels:
+        for level in self.levels:
             if excess <= 0:
                 break
             messages = int(waiting[MESSAGE, level].sum()) if what != "updates" else 0

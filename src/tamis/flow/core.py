@@ -21,13 +21,15 @@ from tamis.errors import UsageError
 from tamis.model.events import KINDS, MESSAGE, UPDATE, EventLog
 from tamis.model.matches import Matches
 
-from .chunk import Chunk, Consistency, Piece, log_of
+from .chunk import Chunk, Consistency, Piece, counted, log_of, parts_of
 from .classes import Classes, QosClass
 from .costs import Costs, Rate
+from .debt import Debt
 from .doubt import Doubt
 from .measures import Balance, Distribution
 from .policies import Batch, Policy, Take, Wait
 from .queue import Counts, EventQueue
+from .values import Numbering
 from .wishes import choose
 
 if TYPE_CHECKING:
@@ -100,6 +102,7 @@ class Flow:
         costs: Costs | None = None,
         capacity: int | None = None,
         seed: int = 0,
+        numbering: Numbering | None = None,
     ) -> None:
         self.filter = filter
         self.policy: Policy = Batch() if policy is None else _policy(policy)
@@ -109,10 +112,13 @@ class Flow:
             raise UsageError(f"capacity: expected a number of events, at least 1, got {capacity!r}")
         self.capacity = capacity
         self.queue = EventQueue(len(self.classes))
+        self._numbering = Numbering() if numbering is None else numbering  # flows that share chunks share it
+        self.debt = Debt(len(self.classes), self._numbering)
+        """Updates that were put off: they wait, but not in the queue."""
         self.latency, self.jitter, self.waiting = Distribution(), Distribution(), Distribution()
         self.wake = math.inf
         """When :meth:`take` wants to be asked again, after it gave nothing."""
-        self.doubt = Doubt()
+        self.doubt = Doubt(self._numbering)
         self.on_shed: Callable[[list[Piece], float], None] | None = None
         """Called with what is shed, and when."""
         self.on_rejected: Callable[[str, Any, str], None] | None = None
@@ -133,12 +139,12 @@ class Flow:
     @property
     def room(self) -> int | None:
         """How many more events may be queued; ``None``: any number. Offering more is no error: sources are to look."""
-        return None if self.capacity is None else max(0, self.capacity - self.queued)
+        return None if self.capacity is None else max(0, self.capacity - self.queued + len(self.debt))
 
     @property
     def queued(self) -> int:
-        """Events that wait or are being worked."""
-        return len(self.queue) + int(self._balance.held.sum())
+        """Events that wait, were put off, or are being worked."""
+        return len(self.queue) + len(self.debt) + int(self._balance.held.sum())
 
     def offer(self, event: Any, now: float, qos: Any = None, arrival: Any = None) -> None:
         """Events arrive: one, or an :class:`tamis.EventLog` of any number.
@@ -188,15 +194,19 @@ class Flow:
         self._forward(now)
         self.wake = math.inf
         decision: Take | Wait = Wait()
-        while len(self.queue):
-            before = len(self.queue)
+        while len(self.queue) or len(self.debt):
+            before = self.queue.waiting.sum(), len(self.debt)
             decision = self.policy.next(self, now)
-            if isinstance(decision, Take) or len(self.queue) == before:
+            if isinstance(decision, Take) or before == (self.queue.waiting.sum(), len(self.debt)):
                 break
-        if isinstance(decision, Wait) or not len(self.queue):
+        if isinstance(decision, Wait) or not decision.events + decision.deferred:
             self.wake = decision.until if isinstance(decision, Wait) else math.inf
             return None
         pieces, counts = self.queue.cut(decision.events)
+        if len(self.debt):
+            self._shed(self.debt.overtaken(pieces), known=True)
+            paid = self.debt.cut(decision.deferred)
+            pieces, counts = [*paid, *pieces], counts + self._counts(paid)
         self._balance.held += counts
         kinds = [piece.kind == MESSAGE for piece in pieces]
         arrival = np.concatenate([p.chunk.arrival[p.positions[k]] for p, k in zip(pieces, kinds, strict=True)])
@@ -250,7 +260,7 @@ class Flow:
             rows = np.array(sorted(wrong[kind]), np.int64)
             for piece in work.pieces:
                 mine = piece.positions[piece.kind == k]
-                hit = mine[np.isin(mine + piece.chunk.first, rows)]
+                hit = mine[np.isin(piece.chunk.seq(mine), rows)]
                 rejected[k] += np.bincount(piece.chunk.qos[hit], minlength=rejected.shape[1])
         if wrong["message"]:
             return rejected, work.arrival[~np.isin(work.log.message_rows, list(wrong["message"]))]
@@ -272,18 +282,44 @@ class Flow:
 
     def thin(self, wanted: Counts) -> None:
         """Shed so many events of each sort and class, at random."""
-        self._shed(*self.queue.thin(wanted, self._rng))
+        self._shed(self.queue.thin(wanted, self._rng)[0])
+
+    def put_off(self, wanted: Counts) -> None:
+        """The same, but updates are not lost: they are worked when there is time, unless a later one of their value
+        is."""
+        gone, _ = self.queue.thin(wanted, self._rng)
+        self._shed(parts_of(gone, MESSAGE))
+        updates = parts_of(gone, UPDATE)
+        self.doubt.shed(updates)
+        self._shed(self.debt.add(updates), known=True)
+
+    def supersede(self, most: int, within: float, classes: NDArray[np.int64]) -> int:
+        """Shed up to so many updates of some classes that a later one of the same value follows in the queue, after
+        ``within`` messages per context at most; returns how many."""
+        gone, counts = self.queue.thin_superseded(most, within, classes, self._numbering)
+        self._shed(gone)
+        return int(counts.sum())
 
     def expire(self, events: int, arrived: float) -> None:
         """Shed messages among the first events that arrived before a time, where their class allows it."""
-        self._shed(*self.queue.expire(events, arrived, self.classes.sheddable))
+        self._shed(self.queue.expire(events, arrived, self.classes.sheddable)[0])
 
-    def _shed(self, gone: list[Piece], counts: Counts) -> None:
-        self._balance.shed += counts
-        if gone:
+    def give_up(self) -> None:
+        """Shed all updates that were put off."""
+        self._shed(self.debt.cut(len(self.debt)), known=True)
+
+    def _shed(self, gone: list[Piece], known: bool = False) -> None:
+        """``known``: there is doubt about these since they were put off."""
+        if not gone:
+            return
+        self._balance.shed += self._counts(gone)
+        if not known:
             self.doubt.shed(gone)
-            if self.on_shed is not None:
-                self.on_shed(gone, self._now)
+        if self.on_shed is not None:
+            self.on_shed(gone, self._now)
+
+    def _counts(self, pieces: list[Piece]) -> Counts:
+        return sum((counted(piece, len(self.classes)) for piece in pieces), np.zeros_like(self._balance.came))
 
     # -- the whole ---------------------------------------------------------------------------------------------
 
@@ -309,11 +345,15 @@ class Flow:
 
     def balance(self) -> dict[str, dict[str, int]]:
         """Per sort of event: in, delivered, shed, rejected, queued."""
-        return self._balance.to_dict(self.queue.waiting)
+        return self._balance.to_dict(self._waiting)
 
     def by_class(self) -> dict[str, dict[str, int]]:
         """Per class: in, delivered, shed, rejected, queued."""
-        return self._balance.by_class(self.queue.waiting)
+        return self._balance.by_class(self._waiting)
+
+    @property
+    def _waiting(self) -> Counts:
+        return self.queue.waiting + self.debt.waiting
 
     @property
     def stats(self) -> dict[str, Any]:
@@ -326,13 +366,15 @@ class Flow:
             "waiting": self.waiting.to_dict(),
             "costs": self.costs.to_dict(),
             "logs": self.logs,
+            "deferred": len(self.debt),
             **self.doubt.to_dict(),
         }
 
     def check(self) -> None:
         """Verify the queue and the balance; raises :class:`tamis.InvariantError`. O(events that wait)."""
         self.queue.check()
-        self._balance.check(self.queue.waiting)
+        self.debt.check()
+        self._balance.check(self._waiting)
 
 
 def _policy(given: Any) -> Policy:

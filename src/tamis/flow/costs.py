@@ -20,8 +20,16 @@ FIRST: Final = (300e-6, 100e-6, 1e-6)
 """Seconds per log, message and update that a learner starts with; the first logs correct them."""
 FORGET: Final = 0.98
 """The weight of a log when the next one has come: the last fifty count most."""
-INERTIA: Final = 0.01
-"""How much a figure clings to what it was: enough that it stays where no log tells about it."""
+INERTIA: Final = 0.02
+"""How much figures cling to the usual: enough that they stay near it where logs do not tell them from each other, as when
+all have the same number of updates per message. A wrong share would be fatal for who sheds by it: what he thinks
+expensive he sheds, and then it hardly occurs in his logs."""
+LEAST: Final = 0.125
+"""No event costs less than this share of the usual."""
+ADAPT: Final = 0.05
+"""How far one log moves the scale of the usual figures."""
+MANY: Final = 8
+"""Events of a log that tells what they cost beside what it costs in itself."""
 EVERY: Final = 8
 """After the first logs the figures are computed anew after so many, or at once after a surprise."""
 SURPRISE: Final = 0.4
@@ -35,6 +43,12 @@ REACH: Final = 4
 """Estimates are trusted for logs up to so many times the largest one that was seen."""
 CAREFUL: Final = 2.0
 """How many mean deviations an estimate that must hold adds."""
+OVERRUN: Final = 1.0
+"""What a log may always take longer than estimated, as a share."""
+MOST: Final = 2.0
+"""What an estimate at worst adds at most, as a share."""
+CALM: Final = 0.99
+"""How much of the worst surprise is remembered after the next log."""
 
 
 class Costs:
@@ -59,10 +73,12 @@ class Costs:
             if isinstance(value, bool) or not isinstance(value, int | float) or not 0 <= value < math.inf:
                 raise UsageError(f"costs: {name}= is a number of seconds, nought or more, got {value!r}")
         self._each = np.array(given, np.float64)
+        self._scale = 1.0  # how many times FIRST a message and an update cost, as far as large logs tell
         # Sums over logs of x xᵀ / seconds² and of x / seconds, x = (1, messages, updates), the older the lighter.
         self._square, self._cross = np.zeros((3, 3)), np.zeros(3)
         self.deviation = 0.0
         """The mean relative difference between what logs took and what was estimated."""
+        self._surprise = 0.0  # seconds beyond the estimate, by the square root of the estimate; the worst, fading
         self.logs = 0
         self._largest = 16
         self._ceiling = np.full(3, np.inf)
@@ -96,6 +112,18 @@ class Costs:
         """A close upper bound of what a log takes: the estimate and two mean deviations."""
         return self.seconds(messages, updates) * (1 + CAREFUL * self.deviation)
 
+    def worst(self, seconds: float) -> float:
+        """What a log that is expected to take so long takes at worst, after the surprises of late.
+
+        What goes wrong on the way adds up like steps of chance: with the square root of the time. Beyond MOST nothing
+        is planned for: who feared the worst that ever happened would get nothing done.
+        """
+        return seconds + min(max(OVERRUN * seconds, self._surprise * math.sqrt(seconds)), MOST * seconds)
+
+    def at_worst(self, messages: int, updates: int) -> float:
+        """What a log takes at worst."""
+        return self.worst(self.seconds(messages, updates))
+
     def singly(self, messages: int, updates: int) -> float:
         """What so many events take one message, or the updates between two of them, at a time."""
         return self.seconds(messages, updates) + self.fixed * max(0, messages + min(messages, updates) - 1)
@@ -110,9 +138,15 @@ class Costs:
             off = min(1.0, abs(seconds - expected) / max(expected, 1e-12))
             share = max(1 - FORGET, 1 / (self.logs + 1))
             self.deviation += share * (off - self.deviation)
+            if self.logs > 2 * EVERY:  # before, it is the estimate that is new
+                beyond = (seconds - expected) / math.sqrt(max(expected, 1e-12))
+                self._surprise = max(CALM * self._surprise, beyond)
         self.logs += 1
         self._largest = max(self._largest, messages + updates)
         surprise = abs(seconds - expected) / max(seconds, expected)
+        if seconds > 2 * self.fixed and messages + updates >= MANY:
+            now = (seconds - self.fixed) / (messages * FIRST[1] + updates * FIRST[2])
+            self._scale *= (now / self._scale) ** ADAPT
         with np.errstate(divide="ignore"):
             # One log that seems to have taken far too little must not pull the ceiling down at once.
             self._ceiling = np.minimum(self._ceiling * RELAX, SLACK * max(seconds, expected / 2) / row)
@@ -121,16 +155,19 @@ class Costs:
         self._square = FORGET * self._square + np.outer(row, row)
         self._cross = FORGET * self._cross + row * (seconds * row[0])
         if self.logs <= 2 * EVERY or self.logs % EVERY == 0 or surprise > SURPRISE:
-            self._each = _solved(self._square, self._cross, self._each, self._ceiling)
+            usual = np.array([self.fixed, self._scale * FIRST[1], self._scale * FIRST[2]])
+            self._each = _solved(self._square, self._cross, usual, self._ceiling)
 
     def to_state(self) -> dict[str, Any]:
         """Everything learned, as plain values, for :meth:`restored`."""
         return {
             "each": self._each.tolist(),
+            "scale": self._scale,
             "square": self._square.tolist(),
             "cross": self._cross.tolist(),
             "ceiling": [None if math.isinf(value) else value for value in self._ceiling.tolist()],
             "deviation": self.deviation,
+            "surprise": self._surprise,
             "logs": self.logs,
             "largest": self._largest,
         }
@@ -144,6 +181,8 @@ class Costs:
             costs._square = np.array(state["square"], np.float64)
             costs._ceiling = np.array([math.inf if value is None else value for value in state["ceiling"]])
             costs.deviation, costs.logs, costs._largest = state["deviation"], state["logs"], state["largest"]
+            costs._surprise = state.get("surprise", 0.0)
+            costs._scale = state.get("scale", 1.0)
         return costs
 
     def to_dict(self) -> dict[str, Any]:
@@ -160,21 +199,22 @@ class Costs:
 Vector = NDArray[np.float64]
 
 
-def _solved(square: Vector, cross: Vector, last: Vector, ceiling: Vector) -> Vector:
-    """The figures between nought and a ceiling that explain the logs best and lie near the last ones."""
+def _solved(square: Vector, cross: Vector, usual: Vector, ceiling: Vector) -> Vector:
+    """The figures between a share of the usual ones and a ceiling that explain the logs best and lie near the usual."""
+    floor = np.minimum(usual * [0, LEAST, LEAST], ceiling)
     cling = INERTIA * np.diag(square)
-    matrix, right = square + np.diag(cling), cross + cling * last
-    found = np.minimum(last, ceiling)
+    matrix, right = square + np.diag(cling), cross + cling * usual
+    found = np.minimum(usual, ceiling)
     free = np.flatnonzero(cling > 0)
     while len(free):
         others = np.setdiff1d(np.arange(3), free)
         part = np.linalg.solve(matrix[np.ix_(free, free)], right[free] - matrix[np.ix_(free, others)] @ found[others])
-        beyond = np.maximum(-part, part - ceiling[free]) * np.sqrt(cling[free])
+        beyond = np.maximum(floor[free] - part, part - ceiling[free]) * np.sqrt(cling[free])
         worst = int(np.argmax(beyond))
         if beyond[worst] <= 0:
             found[free] = part
             break
-        found[free[worst]] = 0.0 if part[worst] < 0 else ceiling[free[worst]]
+        found[free[worst]] = (floor if part[worst] < floor[free[worst]] else ceiling)[free[worst]]
         free = np.delete(free, worst)
     return found
 

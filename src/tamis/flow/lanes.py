@@ -19,6 +19,7 @@ from tamis.model.matches import Matches
 from .chunk import Chunk
 from .classes import Classes
 from .core import Flow, Processor, Work
+from .values import Numbering
 
 
 class LaneWork(NamedTuple):
@@ -59,6 +60,7 @@ class Lanes:
         for name in given:
             known.code(name)
         order = sorted(known.names, key=lambda name: -classes[name])
+        options.setdefault("numbering", Numbering())
         self.flows = {name: Flow(filters(name), given.get(name), **options) for name in order}
         for name, flow in self.flows.items():
             if known.loss[known.code(name)] == float("inf") and hasattr(flow.policy, "what"):

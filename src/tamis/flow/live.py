@@ -101,7 +101,7 @@ async def batches(
                 yield await _process(flow, work, clock)
                 reader.room.set()
                 continue
-            if reader.over and not len(flow.queue) and not reader.holding:
+            if reader.over and not flow.queued and not reader.holding:
                 break
             await reader.next_event(flow.wake - clock())
         if stop is None or not stop.is_set():
@@ -148,7 +148,7 @@ class _Reader:
         try:
             async for event in _events(self.source):
                 self.holding = True
-                while self.flow.queued >= self.capacity:
+                while self.flow.queued - len(self.flow.debt) >= self.capacity:
                     self.room.clear()
                     await self.room.wait()
                 self.offer(event)

@@ -12,28 +12,40 @@ import math
 from dataclasses import dataclass
 from typing import Final, NamedTuple, Protocol
 
+import numpy as np
+from numpy.typing import NDArray
+
 from tamis.errors import UsageError
 from tamis.model.events import MESSAGE, UPDATE
 
 from .chunk import CONSISTENCY, Consistency
 from .classes import WHAT, Classes, What
 from .costs import Costs
+from .debt import Debt
 from .queue import Counts, EventQueue
 
 RELIEF: Final = 0.1
 """Shedding goes below the bound by this share of it: the next one comes when so much has piled up again, not at
 once."""
 SLICES: Final = 8
-"""A hybrid works in slices of its bound: each is a chance to notice that costs have changed."""
-SPARE: Final = 0.05
-"""A hybrid aims at so much less than its bound."""
+"""A long run of updates is shed in slices of the bound: each is a chance to notice that costs have changed."""
+FINE: Final = 16
+COARSE: Final = 4
+"""A hybrid works in slices of its bound between these parts of it, so large that their fixed part hardly counts: small
+ones leave less to what a log may take too long."""
+SPARE: Final = 0.125
+"""What a slice may take longer than estimated, as a share of the bound, or as long again."""
+LEAST: Final = 0.25
+"""A hybrid plans with so much of its bound at least, whatever surprises there were: else it would shed all, and never
+learn that they are over."""
 
 
 class Take(NamedTuple):
-    """Work the first events, in that order."""
+    """Work the first events, in that order; before them so many updates that were put off."""
 
     events: int
     consistency: Consistency = "serial"
+    deferred: int = 0
 
 
 class Wait(NamedTuple):
@@ -48,12 +60,20 @@ class Desk(Protocol):
     queue: EventQueue
     costs: Costs
     classes: Classes
+    debt: Debt
 
     def rate(self, now: float) -> float:
         """Messages per second that arrive."""
 
     def thin(self, wanted: Counts) -> None:
         """Shed so many of each sort and class, at random."""
+
+    def put_off(self, wanted: Counts) -> None:
+        """The same, but updates are worked later, when there is time."""
+
+    def supersede(self, most: int, within: float, classes: NDArray[np.int64]) -> int:
+        """Shed up to so many updates that a later one of their value follows in the queue, after ``within`` messages
+        per context at most; returns how many."""
 
     def expire(self, events: int, arrived: float) -> None:
         """Shed messages among the first events that arrived before a time, where their class allows it."""
@@ -63,7 +83,7 @@ class Policy(Protocol):
     """Decides what is next."""
 
     def next(self, desk: Desk, now: float) -> Take | Wait:
-        """Called when the filter is ready; at least one event waits."""
+        """Called when the filter is ready; at least one event waits, in the queue or among those that were put off."""
 
 
 @dataclass(frozen=True)
@@ -104,7 +124,9 @@ class Shed:
         messages, updates = queue.messages, queue.updates
         backlog = costs.singly(messages, updates)
         per_message = (backlog - updates * costs.update) / messages if messages else costs.message
-        relieve(desk, now, backlog, self.bound, per_message, self.what, self.prefer)
+        goal = _excess(desk, now, backlog, self.bound)
+        if goal > 0:
+            desk.thin(desk.classes.thinning(queue.waiting, goal, per_message, costs.update, self.what, self.prefer))
         if queue.first_kind() == MESSAGE and self.what != "updates":
             late = now + costs.at_most(1, 0) - self.bound
             desk.expire(_crowd(queue, late), late)
@@ -116,9 +138,9 @@ class Shed:
         return Take(events)
 
 
-def slice_of(bound: float, costs: Costs) -> float:
-    """Seconds of one log under a bound: an eighth of it, or more where the fixed part of a log would eat that up."""
-    return max(bound / SLICES, min(SLICES * costs.fixed, bound / 3))
+def slice_of(bound: float, costs: Costs, slices: int = SLICES) -> float:
+    """Seconds of one log under a bound: a part of it, or more where the fixed part of a log would eat that up."""
+    return max(bound / slices, min(8 * costs.fixed, bound / 3))
 
 
 def _crowd(queue: EventQueue, arrived: float) -> int:
@@ -127,16 +149,12 @@ def _crowd(queue: EventQueue, arrived: float) -> int:
     return queue.run() if head is not None and head.arrival < arrived else 1
 
 
-def relieve(
-    desk: Desk, now: float, backlog: float, bound: float, per_message: float, what: What, prefer: float | None
-) -> None:
-    """Thins the queue when its last message would break the bound: at random, by class, to below the bound."""
+def _excess(desk: Desk, now: float, backlog: float, bound: float) -> float:
+    """Seconds of work to give up so that the last message does not break a bound, and some more; nought if it does
+    not."""
     youngest = desk.queue.youngest()
     excess = now + backlog - (now if youngest is None else youngest) - bound
-    if excess > 0:
-        goal = excess + RELIEF * bound
-        wanted = desk.classes.thinning(desk.queue.waiting, goal, per_message, desk.costs.update, what, prefer)
-        desk.thin(wanted)
+    return excess + RELIEF * bound if excess > 0 else 0.0
 
 
 @dataclass(frozen=True)
@@ -214,8 +232,10 @@ def batch_size(latency: float, rate: float, matching: float, fixed: float = 0.0)
 class Hybrid:
     """Batches within a hard ``bound`` (seconds): what even batches cannot do in time is shed, and only that.
 
-    Batches are slices of an eighth of the bound. The queue is thinned when its last message would be late at the speed
-    of batches; a message that is late when its slice comes is shed, where ``what`` and its class allow it.
+    Batches are slices of the bound. When the last message of the queue would be late at the speed of batches, the queue
+    gives up updates that a later one of the same value follows, and then messages and other updates; but those updates
+    are only put off, until there is time, so that the state is the serial one again soon after a burst. A message
+    that may be late when its slice comes is shed. ``what`` and the classes say what may be touched at all.
     """
 
     bound: float
@@ -234,31 +254,78 @@ class Hybrid:
 
     def next(self, desk: Desk, now: float) -> Take | Wait:
         queue, costs = desk.queue, desk.costs
-        aim = self.bound * (1 - SPARE)
-        longest = slice_of(self.bound, costs)
+        longest = max(slice_of(self.bound, costs, FINE), min(FINE * costs.fixed, self.bound / COARSE))
         longest = longest if self.limit is None else min(self.limit, longest)
         backlog = costs.seconds(queue.messages, queue.updates)
         backlog += costs.fixed * (backlog // longest)  # every slice has its own
-        relieve(desk, now, backlog, aim, costs.message, self.what, self.prefer)
-        if queue.first_kind() not in (MESSAGE, UPDATE):
-            return Take(queue.run()) if len(queue) else Wait()
-        events = min(queue.fitting(longest, costs.at_most), costs.reach)
-        events = queue.barrier(max(1, int(events)))
+        self._relieve(desk, now, backlog, longest)
+        if queue.first_kind() not in (MESSAGE, UPDATE, -1):
+            return Take(queue.run())
+        events = min(queue.fitting(longest, costs.seconds), costs.reach)
+        events = queue.barrier(max(1, int(events))) if len(queue) else 0
         head = queue.head()
         if head is None or head.before >= events or self.what == "updates":
-            return Take(events, self.consistency)
-        left = head.arrival + aim - now
-        if left < costs.at_most(*queue.counted(events)):
-            # The oldest message would be late in so large a slice: a smaller one, unless that is hardly worth it.
-            smaller = queue.fitting(left, costs.at_most)
+            return self._with_debt(desk, events, longest)
+        left = head.arrival + self.bound - now
+        worst = self._worst(costs, *queue.counted(events))
+        if left < worst:
+            # The oldest message may be late in so large a slice: a smaller one, unless that is hardly worth it.
+            smaller = queue.fitting(left, lambda messages, updates: self._worst(costs, messages, updates))
             if smaller > head.before and smaller >= events // 4:
                 return Take(smaller, self.consistency)
             before = len(queue)
-            desk.expire(events, now + costs.at_most(*queue.counted(events)) - aim)
+            desk.expire(events, now + worst - self.bound)
             events -= before - len(queue)
             if not events:
                 return Wait()  # nothing of the slice is left: the next look takes what stands behind it
-        return Take(events, self.consistency)
+            return Take(events, self.consistency)
+        return self._with_debt(desk, events, longest)
+
+    def _worst(self, costs: Costs, messages: int, updates: int) -> float:
+        """What a slice takes at worst."""
+        return max(costs.at_worst(messages, updates), costs.seconds(messages, updates) + SPARE * self.bound)
+
+    def _with_debt(self, desk: Desk, events: int, longest: float) -> Take:
+        """What was put off fills the slice, if that slice is all that waits."""
+        if not len(desk.debt) or events < len(desk.queue):
+            return Take(events, self.consistency)
+        spare = longest - desk.costs.seconds(*desk.queue.counted(events))
+        most = spare / desk.costs.update if desk.costs.update else math.inf
+        return Take(events, self.consistency, int(min(len(desk.debt), desk.costs.reach, max(0 if events else 1, most))))
+
+    def _relieve(self, desk: Desk, now: float, backlog: float, longest: float) -> None:
+        """Gives up what would break the bound: level by level of loss, the cheapest first."""
+        spare = max(desk.costs.worst(longest) - longest, SPARE * self.bound)
+        # Half a slice less than there is time for: else the oldest messages would often have to go in smaller ones.
+        aim = max(LEAST * self.bound, self.bound - spare - longest / 2)
+        goal = _excess(desk, now, backlog, aim)
+        costs, queue = desk.costs, desk.queue
+        for level in desk.classes.levels if goal > 0 else ():
+            if self.what != "messages" and costs.update:
+                within = costs.update / costs.message if costs.message else math.inf
+                goal -= desk.supersede(math.ceil(goal / costs.update), within, level) * costs.update
+            if goal <= 0:
+                break
+            waiting = np.zeros_like(queue.waiting)
+            waiting[:, level] = queue.waiting[:, level]
+            prefer = self._share(desk, now, waiting) if self.prefer is None else self.prefer
+            wanted = desk.classes.thinning(waiting, goal, costs.message, costs.update, self.what, prefer)
+            desk.put_off(wanted)
+            goal -= int(wanted[MESSAGE].sum()) * costs.message + int(wanted[UPDATE].sum()) * costs.update
+
+    def _share(self, desk: Desk, now: float, waiting: Counts) -> float:
+        """The share of the work given up that messages should give, by the errors that a second of each avoids.
+
+        A message that is shed misses all its matches. A value that is outdated makes, in every message until it is
+        not, about 1 / contexts as many errors as a message has matches. So the number of matches does not matter.
+        """
+        costs, queue = desk.costs, desk.queue
+        meanwhile = queue.messages + desk.rate(now) * self.bound
+        by_message = costs.update
+        by_update = costs.message * meanwhile / queue.contexts
+        messages = int(waiting[MESSAGE].sum()) * costs.message * by_update**2
+        updates = int(waiting[UPDATE].sum()) * costs.update * by_message**2
+        return messages / (messages + updates) if messages + updates > 0 else 0.5
 
 
 def _seconds(name: str, value: object) -> None:

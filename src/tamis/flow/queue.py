@@ -19,6 +19,7 @@ from tamis.errors import InvariantError
 from tamis.model.events import MESSAGE, UPDATE
 
 from .chunk import Chunk, Piece, Positions, Singles
+from .values import Numbering, context_of, updates_of
 
 SHEDDABLE: Final = (MESSAGE, UPDATE)
 Counts = NDArray[np.int64]
@@ -80,6 +81,8 @@ class EventQueue:
         self._segments: deque[Segment] = deque()
         self._singles = Singles()
         self._next = 0  # the next free sequence number
+        self.contexts = 1
+        """How many contexts there are, as far as updates that could be superseded told."""
 
     def __len__(self) -> int:
         return int(self.waiting.sum())
@@ -299,23 +302,53 @@ class EventQueue:
         """Take out so many events of each sort and class, at random over the whole queue. O(events that wait)."""
         self._seal()
         wanted = np.minimum(wanted, self.waiting)
-        gone: list[Piece] = []
-        out = np.zeros_like(self.waiting)
         if not wanted.any():
-            return gone, out
-        places = [segment.positions(segment.head, segment.end) for segment in self._segments]
-        classes = self.waiting.shape[1]
-        codes = np.concatenate(
-            [
-                s.chunk.kind[p].astype(np.int64) * classes + s.chunk.qos[p]
-                for s, p in zip(self._segments, places, strict=True)
-            ]
-        )
+            return [], np.zeros_like(self.waiting)
+        places, codes = self._codes()
         stays = np.ones(len(codes), bool)
         for kind, qos in np.argwhere(wanted > 0).tolist():
-            mine = np.flatnonzero(codes == kind * classes + qos)
+            mine = np.flatnonzero(codes == kind * self.waiting.shape[1] + qos)
             stays[rng.choice(mine, int(wanted[kind, qos]), replace=False, shuffle=False)] = False
-            out[kind, qos] = wanted[kind, qos]
+        return self._remove(places, stays)
+
+    def thin_superseded(
+        self, most: int, within: float, classes: Positions, numbering: Numbering
+    ) -> tuple[list[Piece], Counts]:
+        """Take out up to so many updates of some classes that a later one of the same value follows in the queue, those
+        first that the fewest messages would have seen: at most ``within`` per context. O(events that wait, sorted)."""
+        self._seal()
+        places, codes = self._codes()
+        kinds, qos = np.divmod(codes, self.waiting.shape[1])
+        updates = np.flatnonzero(kinds == UPDATE)
+        pieces = [Piece(segment.chunk, mine) for segment, mine in zip(self._segments, places, strict=True)]
+        key, _ = updates_of(pieces, numbering)
+        self.contexts = max(self.contexts, context_of(key.max(initial=0)) + 1)
+        order = np.argsort(key, kind="stable")
+        again = np.flatnonzero(key[order][1:] == key[order][:-1])
+        first, later = updates[order[again]], updates[order[again + 1]]
+        before = np.cumsum(kinds == MESSAGE)
+        seen = before[later] - before[first]
+        cheap = np.flatnonzero(np.isin(qos[first], classes) & (seen <= within * self.contexts))
+        if len(cheap) > most:
+            cheap = cheap[np.argpartition(seen[cheap], most)[:most]]
+        stays = np.ones(len(codes), bool)
+        stays[first[cheap]] = False
+        return self._remove(places, stays)
+
+    def _codes(self) -> tuple[list[Positions], Positions]:
+        """The positions that wait, by segment, and sort × classes + class of each event."""
+        places = [segment.positions(segment.head, segment.end) for segment in self._segments]
+        classes = self.waiting.shape[1]
+        codes = [
+            s.chunk.kind[p].astype(np.int64) * classes + s.chunk.qos[p]
+            for s, p in zip(self._segments, places, strict=True)
+        ]
+        return places, np.concatenate([np.zeros(0, np.int64), *codes])
+
+    def _remove(self, places: list[Positions], stays: NDArray[np.bool_]) -> tuple[list[Piece], Counts]:
+        """What does not stay leaves."""
+        gone: list[Piece] = []
+        out = np.zeros_like(self.waiting)
         kept: deque[Segment] = deque()
         start = 0
         for segment, mine in zip(self._segments, places, strict=True):
@@ -325,6 +358,7 @@ class EventQueue:
                 kept.append(segment)
                 continue
             gone.append(Piece(segment.chunk, mine[~stay]))
+            out += self._count(segment.chunk, mine[~stay])
             if stay.any():
                 last = kept[-1] if kept else None
                 positions = mine[stay]

@@ -83,6 +83,7 @@ def controlled(
         spent += took
         now += work.expected
         flow.done(work, _NOTHING, now, seconds=work.expected)
+    flow.give_up()  # what there was no time for is shed, as a micro-batch ends
     flow.check()
     shed = [(KINDS[kind], row) for piece in gone for kind, row in _rows(log, piece)]
     return Controlled(_joined(parts), shed, {"costs": learned.to_state(), "spent": spent}, flow.doubt.suspect)
