@@ -27,7 +27,7 @@ from tamis.model.values import TEXT, normalise
 from . import notice, warm
 from .batches import Batches
 from .encode import FEW, column_kind, encode_column
-from .values import Mark
+from .values import Mark, read_only
 
 if TYPE_CHECKING:
     from .filter import Filter
@@ -358,11 +358,14 @@ class Replay:
             listed = column if isinstance(column, list) else None
             for j in kinds:
                 at = np.nonzero(codes == j)[0]
-                part: Any = [listed[i] for i in at.tolist()] if listed is not None else None
-                if part is None:
-                    part = column.take(pa.array(at))  # type: ignore[union-attr]
+                part: Any = column
+                if len(at) < n:
+                    part = column.take(pa.array(at)) if listed is None else [listed[i] for i in at.tolist()]  # type: ignore[union-attr]
                 coded = encode_column(context_name(names[j]), part, f._schema, f._values, f"ctx.{names[j]}")
-                value[at] = coded.value
+                if len(at) < n:
+                    value[at] = coded.value
+                else:
+                    value = coded.value
                 if coded.residual is not None:
                     residual = np.zeros(n, np.int16) if residual is None else residual
                     residual[at] = coded.residual
@@ -462,7 +465,7 @@ class Replay:
         profiles = f._profiles.bundle()
         n = len(segment.skip)
         serial, self._serial = self._serial, self._serial + n
-        updates = tuple(_read_only(column) for column in segment.updates)
+        updates = tuple(read_only(column) for column in segment.updates)
 
         batched = self.batches.wanted(n, len(updates[0]))
 
@@ -541,13 +544,6 @@ def _sliced(table: Table | None, first: int, last: int) -> Table | None:
     if last - first == table.num_rows:
         return table
     return Table({name: table.column(name)[first:last] for name in table.names}, last - first)
-
-
-def _read_only(array: NDArray[Any]) -> NDArray[Any]:
-    """A view that cannot be written to: to Numba that is another type, and some columns come from Arrow as such."""
-    view = array.view()
-    view.flags.writeable = False
-    return view
 
 
 def _sliced_updates(updates: UpdateTable | None, first: int, last: int) -> UpdateTable | None:
