@@ -589,7 +589,7 @@ class Filter:
         self._flush()
         for shard, index in enumerate(self._indexes):
             index.deescalate(self._world(shard))
-            self._catalogues[shard].deescalate(self._world(shard))
+            self._catalogues[shard].deescalate()
 
     def check(self) -> None:
         """Verify every invariant of every structure; raises :class:`tamis.InvariantError`. O(profiles)."""
