@@ -107,8 +107,8 @@ class CatalogueIndex:
             slot=np.full(1, -1, np.int32),
             head=np.full((1, 0), -1, np.int32),
             missed=np.zeros(0, np.int64),
-            seen=zeros(room * sides, np.int32),
-            bag=zeros(room + 1, np.int32),
+            seen=zeros(room, np.int32),
+            bag=zeros(room * most, np.int32),
             work=np.zeros((0, 3)),
             scratch=np.zeros((3, 80), np.int64),
             asked=_asked(),
@@ -207,8 +207,8 @@ class CatalogueIndex:
     def _grow(self, entries: int) -> None:
         cx = self.bundle
         room = max(entries, 2 * len(cx.entry))
-        sides = kernel.sides_of(cx)
-        rows = {"entry": room, "side": room * sides, "spot": room * sides, "seen": room * sides, "bag": room + 1}
+        sides, most = kernel.sides_of(cx), cx.spot.shape[1]
+        rows = {"entry": room, "side": room * sides, "spot": room * sides, "seen": room, "bag": room * most}
         self.bundle = cx.replace(**{name: with_room(getattr(cx, name), many)[:many] for name, many in rows.items()})
         self._make_chunks()
 

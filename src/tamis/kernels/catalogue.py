@@ -90,8 +90,8 @@ class Catalogue(Record):
         "slot": (np.int32, 1),  # [context attribute]: its column of head, -1 when no side comes from it
         "head": (np.int32, 2),  # [context, slot]: the first side that hears of the value, -1 for none
         "missed": (np.int64, 1),  # [lane]: updates that it would have followed, had it been awake
-        "seen": (np.int32, 1),  # [entry * sides]: the last probe that found it
-        "bag": (np.int32, 1),  # [entry + 1]: what a probe found
+        "seen": (np.int32, 1),  # [entry]: the last probe that it matched
+        "bag": (np.int32, 1),  # [entry * MOST]: what a probe found
         "work": (np.float64, 2),  # [lane, 3]
         "scratch": (np.int64, 2),  # [3, 80]
         "asked": (np.int64, 2),  # [MAX_ANCHORS, 4]: the sides of the clause at hand
@@ -396,9 +396,10 @@ def hear(cx, c, a, world):
 def hear_all(cx, first, last, shard, shards, updates, world):
     """Updates first..last of a log, which are stored by now.
 
-    They jump about in memory: what each needs is asked for some updates ahead.
+    They jump about in memory: what each needs is asked for some updates ahead. Of several to one value only the last is
+    followed, which no message can tell.
     """
-    u_context, u_attribute, _, _ = updates
+    u_context, u_attribute, u_value, _ = updates
     slot, head, side, value = cx.slot, cx.head, cx.side, world.contexts.value
     rows, slots, width = head.shape[0], head.shape[1], side.shape[1]
     cx.count[UPDATES] += last - first
@@ -414,10 +415,12 @@ def hear_all(cx, first, last, shard, shards, updates, world):
                 s = max(0, np.int64(head[u_context[ahead], j])) * width
                 prefetch(side, s)
                 prefetch(side, s + width - 1)
-        a = np.int64(u_attribute[u])
-        if a < 0 or (shards > 1 and u_context[u] % shards != shard):
+        c, a = u_context[u], np.int64(u_attribute[u])
+        if a < 0 or (shards > 1 and c % shards != shard):
             continue
-        hear(cx, u_context[u], a, world)
+        v = u_value[u]
+        if v == value[c, a] or math.isnan(v):  # else a later update has the last word
+            hear(cx, c, a, world)
 
 
 # -- entries ---------------------------------------------------------------------------------------------------
@@ -481,7 +484,7 @@ def file_in(cx, ids, start, key_lane, world):
             e = cx.count[TOP]
             cx.count[TOP] += 1
         cx.entry[e, CLAUSE], cx.entry[e, GROUP], cx.entry[e, CERTAIN] = k, group, certain
-        cx.seen[e * sides] = 0
+        cx.seen[e] = 0
         cx.group[group, 0] += 1
         meta[k, PLACE] = e
         listens = False

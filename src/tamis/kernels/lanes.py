@@ -59,7 +59,7 @@ from .taxonomy import DOWN, HEAD, MARKED, OWN, PRESENT, expand, taxonomy_at
 
 DUE = 16  # candidates in vain after which a side is made exact again
 OWED = 64  # sides that are made exact by one message at most
-SLEEP, WAKE = 10.0, 40.0  # what sending a side to sleep and waking it cost, in candidates
+SLEEP, WAKE = 8.0, 16.0  # what sending a side to sleep and waking it cost, in candidates
 ASIDE = 16  # every so many messages lanes are compared; a search then goes on for so many times the best one
 AHEAD, LISTS_AHEAD = 16, 6  # how many candidates, and lists, ahead memory is asked for
 UNSURE, DOUBT = 1, 2  # of what is in the bag: found through a wide category; more categories than the side has room for
@@ -174,18 +174,18 @@ def _cost_above(cx, lane, tx, best):
 
 @bare
 def _take(cx, at, wide, unsure, found, n):
-    """Put the entries of a list into the bag, each once per probe; side ``found`` of them is listed there."""
+    """Put the entries of a list into the bag; side ``found`` of them is listed there.
+
+    One with several categories that meet the message comes several times: to look it up would cost more.
+    """
     size = np.int64(cx.list[at, SIZE_EXACT + wide])
     link = np.int64(cx.list[at, HEAD_EXACT + wide])
-    chunk, seen, bag = cx.chunk, cx.seen, cx.bag
-    stamp = np.int32(cx.count[SERIAL])
+    chunk, bag = cx.chunk, cx.bag
     fill = (size - 1) % PER + 1 if size > 0 else 0
     while link >= 0:
         for q in range(1, fill + 1):
-            base = chunk[link, q] - found
-            bag[n] = 4 * base + unsure
-            n += seen[base] != stamp  # a branch would be guessed wrong too often
-            seen[base] = stamp
+            bag[n] = 4 * (chunk[link, q] - found) + unsure
+            n += 1
         link = np.int64(chunk[link, 0])
         fill = PER
     return n
@@ -336,6 +336,9 @@ def probe(cx, m, world, hits, special, n, n_special):
             matches = 0
             for at in range(kept):
                 e = np.int64(cx.bag[at] >> 2) // sides
+                if cx.seen[e] == cx.count[SERIAL]:
+                    continue
+                cx.seen[e] = cx.count[SERIAL]
                 k = np.int64(cx.entry[e, CLAUSE])
                 if (cx.entry[e, CERTAIN] == 0 or cx.bag[at] & DOUBT) and not holds(k, m, world):
                     continue
