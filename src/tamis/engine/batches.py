@@ -161,8 +161,12 @@ class Batches:
         cells = updates[0][mine], updates[1][mine]
         value = contexts.value[cells]
         residual = contexts.residual[cells] if len(contexts.residual) else None
+        world = f._world(shard, segment.messages)
+        none = f._new_index()  # of the same sort, so that the kernels are those of the usual replay
+        none.build(np.zeros(0, np.int32), world, len(f._compiler.attributes))
+        none.fit(len(contexts.value), contexts.value.shape[1])
         codes, ends, _ = process.replay(
-            f._new_index().bundle,
+            none.bundle,
             f._catalogues[shard].bundle,
             shard,
             f.threads,
@@ -174,7 +178,7 @@ class Batches:
             segment.tracked,
             serial,
             profiles,
-            f._world(shard, segment.messages),
+            world,
             room,
         )
         contexts.value[cells] = value

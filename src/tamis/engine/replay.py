@@ -354,23 +354,21 @@ class Replay:
             for i, reason in coded.wrong.items():
                 wrong.setdefault(i, f"ctx.{names[codes[i]]}{reason}")
         else:
-            value, residual = np.full(n, b.ABSENT), None
-            listed = column if isinstance(column, list) else None
+            whole = len(kinds) == 1 and not np.any(attributes < 0)
+            value, residual = np.full(0 if whole else n, b.ABSENT), None
             for j in kinds:
-                at = np.nonzero(codes == j)[0]
-                part: Any = column
-                if len(at) < n:
-                    part = column.take(pa.array(at)) if listed is None else [listed[i] for i in at.tolist()]  # type: ignore[union-attr]
+                at = np.zeros(0, np.int64) if whole else np.nonzero(codes == j)[0]
+                part = column if whole else _taken(column, at)
                 coded = encode_column(context_name(names[j]), part, f._schema, f._values, f"ctx.{names[j]}")
-                if len(at) < n:
-                    value[at] = coded.value
-                else:
-                    value = coded.value
+                for i, reason in coded.wrong.items():
+                    wrong.setdefault(i if whole else int(at[i]), reason)
+                if whole:
+                    value, residual = coded.value, coded.residual
+                    break
+                value[at] = coded.value
                 if coded.residual is not None:
                     residual = np.zeros(n, np.int16) if residual is None else residual
                     residual[at] = coded.residual
-                for i, reason in coded.wrong.items():
-                    wrong.setdefault(int(at[i]), reason)
         if wrong:
             attributes = attributes.copy()
             attributes[list(wrong)] = -1
@@ -554,6 +552,10 @@ def _sliced_updates(updates: UpdateTable | None, first: int, last: int) -> Updat
     return UpdateTable(
         updates.context[first:last], updates.attribute[first:last], updates.value[first:last], updates.rows[first:last]
     )
+
+
+def _taken(column: Any, rows: NDArray[np.int64]) -> Any:
+    return [column[i] for i in rows.tolist()] if isinstance(column, list) else column.take(pa.array(rows))
 
 
 def _indices(column: Any) -> NDArray[Any]:

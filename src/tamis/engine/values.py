@@ -165,10 +165,10 @@ class ValueStore:
         arrays take turns: fresh memory would cost as much as the copy. O(lists + elements + cells).
         """
         runs = np.array(self._pinned, np.int64).reshape(-1, 2)
-        edges = np.zeros(self._lists + 1, np.int64)
+        edges = np.zeros(int(runs[:, 1].max(initial=0)) + 1, np.int64)
         np.add.at(edges, runs[:, 0], 1)
         np.add.at(edges, runs[:, 1], -1)
-        pinned = (np.cumsum(edges)[: self._lists] > 0).astype(np.uint8)
+        pinned = (np.cumsum(edges)[:-1] > 0).astype(np.uint8)
         now = self._list_start, self._list_value, self._list_residual
         new = tuple(with_room(spare, len(array)) for spare, array in zip(self._spare, now, strict=True))
         self._lists = kernel.compact(value, columns, either, pinned, now, new, zeros(self._lists, np.int32))

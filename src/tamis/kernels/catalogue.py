@@ -82,7 +82,10 @@ class Catalogue(Record):
     FIELDS: ClassVar = {
         "entry": (np.int32, 2),  # [entry, 4]
         "side": (np.int32, 2),  # [entry * sides + side, NOW + 2 * MOST]
-        "spot": (np.int32, 2),  # [entry * sides + side, MOST]: where in its chunk a held category is listed, -1 for none
+        "spot": (
+            np.int32,
+            2,
+        ),  # [entry * sides + side, MOST]: where in its chunk a held category is listed, -1 for none
         "chunk": (np.int32, 2),  # [chunk, 1 + PER]
         "list": (np.int32, 2),  # [list, 4]
         "lane": (np.int64, 2),  # [lane, LANE_COLUMNS]

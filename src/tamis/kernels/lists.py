@@ -32,32 +32,28 @@ def _code(v, either):
 def compact(value, columns, either, pinned, now, new, renamed):
     """Copy the lists that are pinned, or that ``columns`` of ``value`` hold, and rename them there. O(cells + lists).
 
-    ``now`` and ``new`` are (start, item, residual), ``renamed`` int32 [lists] is all 0. What is not pinned fills the
-    codes between what is, in its order, and so never gets a higher code. Returns the number of lists.
+    ``pinned`` uint8 reaches up to the last that is. ``now`` and ``new`` are (start, item, residual), ``renamed`` int32
+    [lists] is all 0. What is not pinned fills the codes between what is, in its order, and so never gets a higher code.
+    Returns the number of lists.
     """
     start, item, residual = now
     new_start, new_item, new_residual = new
-    lists = pinned.shape[0]
+    last = pinned.shape[0]
+    held = 0
     for c in range(value.shape[0]):
         for j in range(columns.shape[0]):
             k = _code(value[c, columns[j]], either[j])
-            if k >= 0:
+            if k >= 0 and (k >= last or not pinned[k]):
+                held += renamed[k] == 0
                 renamed[k] = 1
-    source, count, top = 0, 0, np.int64(0)
-    for k in range(lists):
-        if pinned[k]:
-            count = k + 1
-    held = 0
-    for k in range(lists):
-        held += renamed[k] != 0 and not pinned[k]
-    k = 0
+    source, k, top = 0, 0, np.int64(0)
     new_start[0] = 0
-    while k < count or held > 0:
+    while k < last or held > 0:
         old = -1
-        if pinned[k]:
+        if k < last and pinned[k]:
             old = k
         elif held > 0:
-            while renamed[source] == 0 or pinned[source]:
+            while renamed[source] == 0:
                 source += 1
             old = source
             renamed[source] = k
@@ -72,6 +68,6 @@ def compact(value, columns, either, pinned, now, new, renamed):
     for c in range(value.shape[0]):
         for j in range(columns.shape[0]):
             old = _code(value[c, columns[j]], either[j])
-            if old >= 0 and not pinned[old]:
+            if old >= 0 and (old >= last or not pinned[old]):
                 value[c, columns[j]] = -1.0 - renamed[old] if either[j] else np.float64(renamed[old])
     return k
