@@ -4,7 +4,7 @@ The event model of "Efficient Matching in a Context-Aware Event Notification Sys
 topics in which many have several parents, a tree of 6,905 places. An event matches a user when one of its topics is
 within one of the user's and one of its places covers one of theirs. The engine is compared with the paper's optimised
 matching: topics by their transitive closure, then places from the subscription. Users move: an update changes one of
-their places to a neighbour. AGILE is compared with EAGER, which keeps the catalogue exact, at 1,000 updates per message.
+their places to a neighbour. AGILE is compared with EAGER, which keeps the catalogue exact, at 1,000 updates a message.
 """
 
 from __future__ import annotations
@@ -113,8 +113,8 @@ def run(scale: float = 1.0, repeats: int = 5) -> dict[str, Any]:
     result = Result(
         "topics",
         "Content graphs: events by topic and place",
-        f"{max(1_000, int(USERS * scale)):,} users of 5 topics and 3 places, events of 3 and 2; one thread; texts become "
-        f"codes while the clock runs (but for the closure, which gets numbers); {repeats} repeats in turns.",
+        f"{max(1_000, int(USERS * scale)):,} users of 5 topics and 3 places, events of 3 and 2; one thread; texts "
+        f"become codes while the clock runs (but for the closure, which gets numbers); {repeats} repeats in turns.",
         scale,
     )
     town = Town(scale)

@@ -138,7 +138,7 @@ def _encode_texts(name: str, column: pa.Array, kind: Kind, schema: Schema, value
         first = int(values.add_lists(ends, table, indices, pinned=False)[0])
         # Where texts and lists mix, lists have negative codes.
         low, step = (-1.0 - first, -1.0) if kind is CATEGORIES else (float(first), 1.0)
-        doubles = np.arange(len(column)) * step + low
+        doubles = np.arange(len(column), dtype=np.float64) * step + low
         doubles = _with_absent(doubles, np.asarray(column.is_null()) if column.null_count else None)
     wrong: dict[int, str] = {}
     if reasons:

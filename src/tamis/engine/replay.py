@@ -134,6 +134,7 @@ class Replay:
                 continue
             for i in range(first, last):
                 self._subscription(log, kind, i, at, rejected)
+        f._tidy()  # the log that leaves lists behind pays for them, not the next
         f._counts["rejected"] += sum(1 for entry in rejected if entry[2] != "effect")
         codes = np.concatenate(found) if found else np.zeros(0, np.int32)
         f._counts["matches"] += len(codes)

@@ -170,7 +170,8 @@ class ValueStore:
         np.add.at(edges, runs[:, 1], -1)
         pinned = (np.cumsum(edges)[:-1] > 0).astype(np.uint8)
         now = self._list_start, self._list_value, self._list_residual
-        new = tuple(with_room(spare, len(array)) for spare, array in zip(self._spare, now, strict=True))
+        start, items, residual = self._spare
+        new = with_room(start, len(now[0])), with_room(items, len(now[1])), with_room(residual, len(now[2]))
         self._lists = kernel.compact(value, columns, either, pinned, now, new, zeros(self._lists, np.int32))
         self._spare = now
         self._list_start, self._list_value, self._list_residual = new

@@ -4,8 +4,8 @@ Invariant: a group always has a lane that is awake, and every entry of the group
 them. See :mod:`tamis.kernels.catalogue` for entries, sides and lists.
 
 What a lane gives lies in a bag and goes through a sieve per side, in which the categories that the side has now are
-looked up among the marks of the message: one line of memory per candidate, asked for ahead. What is left matches, unless
-the clause asks for more than categories.
+looked up among the marks of the message: one line of memory per candidate, asked for ahead. What is left matches,
+unless the clause asks for more than categories.
 """
 
 from __future__ import annotations

@@ -378,10 +378,12 @@ def _coded_lists(column: Any) -> Any:
     """Lists of texts with each text once, as texts are."""
     if isinstance(column, pa.ChunkedArray):
         column = column.combine_chunks()
-    if column.null_count:  # what lies in them is skipped when lists are flattened
-        return column
-    offsets = pc.subtract(column.offsets, column.offsets[0])
-    return pa.ListArray.from_arrays(offsets, column.flatten().dictionary_encode())
+    flat = column.flatten().dictionary_encode()
+    if not column.null_count:
+        return pa.ListArray.from_arrays(pc.subtract(column.offsets, column.offsets[0]), flat)
+    lengths = np.asarray(pc.fill_null(pc.list_value_length(column), 0))
+    offsets = np.concatenate([[0], np.cumsum(lengths)]).astype(np.int32)
+    return pa.ListArray.from_arrays(pa.array(offsets), flat, mask=column.is_null())
 
 
 def _names(column: Column, what: str) -> Any:
