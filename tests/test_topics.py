@@ -15,6 +15,7 @@ from hypothesis import strategies as st
 from random_topics import CONTEXTS, IDS, Scene
 from tamis import EventError, EventLog, Filter, ProfileError, ReferenceFilter, UsageError
 from tamis.graph import ContentGraph
+from tamis.model.batching import MINI, Batching
 from tamis.testing import differences
 
 OPTIONS: dict[str, dict[str, Any]] = {
@@ -284,3 +285,99 @@ def test_lists_that_nobody_holds_are_forgotten() -> None:
     elements = int(f._values._list_start[f._values._lists])
     assert elements <= 5 * (3 * len(CONTEXTS) + pinned)  # no list here is longer than five
     assert differences(f, reference, EventLog.of_messages(scene.columns(60)), CONTEXTS) == []
+
+
+BATCHED: dict[str, dict[str, Any]] = {
+    "blocks": {"index": "blocks", "batching": Batching(MINI, 20)},
+    "threads": {"index": "blocks", "batching": Batching(MINI, 50), "threads": 2},
+    "skiplist": {"index": "skiplist", "batching": Batching(MINI, 30)},
+}
+
+
+@pytest.mark.parametrize("options", BATCHED.values(), ids=BATCHED)
+@settings(max_examples=6)
+@given(seed=st.integers(0, 2**32))
+def test_categories_do_not_keep_others_from_batches(options: dict[str, Any], seed: int) -> None:
+    """Profiles with and without categories, and one with a clause of each, while both sorts of context move."""
+    scene = Scene(np.random.default_rng(seed))
+    f, reference = both(scene, **options)
+    for one in (f, reference):
+        for i, context in enumerate(CONTEXTS):
+            one.subscribe(f"near {context}", "x between ctx.x - 1 and ctx.x + 1", context=context)
+            one.subscribe(f"own {context}", "topic within ctx.topics and place covers ctx.place", context=context)
+            one.subscribe(f"both {context}", f"x > {i} or place covers ctx.places and x <= ctx.x", context=context)
+    assert len(f) == 15  # what waits is indexed
+    for _ in range(3):
+        builder = EventLog.builder()
+        for _ in range(60):
+            if scene.rng.random() < 0.5:
+                context, values = scene.update()
+                builder.update(context, values)
+            else:
+                builder.message(scene.message())
+        assert f._replay.batches.wanted(10, 10) or options["index"] == "blocks"  # where so few stay at the root
+        assert differences(f, reference, builder.build(), CONTEXTS) == []
+        f.check()
+    for one in (f, reference):
+        one.subscribe("not", "topic not within 'topic1'")
+    assert len(f) == 16
+    assert not f._replay.batches.wanted(10, 10)  # its test needs the marks of one message
+    assert differences(f, reference, scene.log(40), CONTEXTS) == []
+
+
+@pytest.mark.parametrize("strategy", ["agile", "eager"])
+def test_moves_inside_what_is_held_change_no_lists(strategy: str) -> None:
+    """AGILE: many updates between messages escalate and then cost no change of a list; few make entries exact again."""
+    rng = np.random.default_rng(3)
+    topic, place = (
+        ContentGraph.from_edges(
+            [("r", f"{i}") for i in range(9)] + [(f"{i}", f"{i}.{j}") for i in range(9) for j in range(9)], name=name
+        )
+        for name in ("topic", "place")
+    )
+    f, reference = Filter(graphs=[topic, place], strategy=strategy), ReferenceFilter(graphs=[topic, place])
+    names = [f"u{i}" for i in range(40)]
+    leaves = [f"{i}.{j}" for i in range(9) for j in range(9)]
+    for one in (f, reference):
+        for i, name in enumerate(names):
+            one.update(name, topics=leaves[i : i + 5], places=leaves[i : i + 3])
+            one.subscribe(name, "topic within ctx.topics and place covers ctx.places", context=name)
+
+    def log(messages: int, updates: int) -> EventLog:
+        builder = EventLog.builder()
+        for _ in range(messages):
+            for _ in range(updates):
+                builder.update(str(rng.choice(names)), places=rng.choice(leaves, 3).tolist())
+            builder.message({"topic": rng.choice(leaves, 3).tolist(), "place": [str(rng.choice(leaves)), "3"]})
+        return builder.build()
+
+    assert differences(f, reference, log(40, 25), names) == []
+    f.check()
+    before = f.stats
+    assert differences(f, reference, log(20, 25), names) == []
+    moves = f.stats["moves"] - before["moves"]
+    assert (moves == 0 and f.stats["naps"] == 1) if strategy == "agile" else moves > 400
+    assert differences(f, reference, log(400, 0), names) == []  # nothing moves any more
+    f.check()
+    found = f.stats["postfiltered"]
+    assert differences(f, reference, log(50, 0), names) == []
+    assert f.stats["postfiltered"] - found < 50 * len(names) // 2
+
+
+def test_lists_of_categories_by_dictionary() -> None:
+    """A dictionary may hold texts that no row uses, which need not be categories, and nulls."""
+    f, reference = Filter(graphs=graphs()), ReferenceFilter(graphs=graphs())
+    for one in (f, reference):
+        one.subscribe("own", "topic within ctx.topics and place covers ctx.place", context="u")
+        one.subscribe("text", "topic within ctx.topics and place covers ctx.place", context="v")
+    texts = pa.array(["mit", "nowhere", None, "usa", "boston", *map(str, range(50))])
+    coded = pa.DictionaryArray.from_arrays(pa.array([0, 3, 4, None, 2, 0, 0, 3, 4, 4, 3, 0] * 2, pa.int8()), texts)
+    lists = pa.ListArray.from_arrays(pa.array([0, 2, 4, 4, 7, 9, 10, 12, 14, 18, 20, 24]), coded)
+    places = {"context": ["u", "v"] * 5 + ["u"], "attribute": "place", "value": lists}
+    assert differences(f, reference, EventLog.merge(updates=places), ["u", "v"]) == []
+    topics = {"context": ["u", "v"] * 6, "attribute": "topics", "value": pa.array([["sport"], ["news", None]] * 6)}
+    assert differences(f, reference, EventLog.merge(updates=topics), ["u", "v"]) == []
+    rows = pa.DictionaryArray.from_arrays(pa.array([0, 3, 4, None, 2, 1, 0, 3, 4, 4, 3, 0], pa.int16()), texts)
+    columns = {"topic": pa.array(["red sox"] * 12), "place": rows}
+    assert differences(f, reference, EventLog.of_messages(columns)) == []
+    f.check()

@@ -1,21 +1,25 @@
 """Segments of a log in batches: which of them can be, how they are cut, and the calls of their kernels.
 
 Guarantees the matches of one event at a time. Effects and tracks let a message change what the next one sees, so a
-filter that has any is replayed one event at a time, and so are content graphs, and what batches do not make faster:
-entries at the root of ``blocks`` (there an update is a plain store, and a message a scan), short logs, the scan without
-an index.
+filter that has any is replayed one event at a time, and so is what batches do not make faster: entries at the root of
+``blocks`` (there an update is a plain store, and a message a scan), short logs, the scan without an index.
+
+Clauses in a catalogue of categories are replayed one event at a time, too, but they do not keep the others from being
+batched: the segment is replayed on the catalogue alone, its updates are taken back, and then the others get it as a
+batch. What asks for the categories of a message outside the catalogue, such as ``not topic within 'sport'``, does keep
+them: its test needs marks that are made once per message.
 """
 
 from __future__ import annotations
 
 import time
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
 from tamis.kernels import batch as kernel
-from tamis.kernels import batch_blocks, minibatch
+from tamis.kernels import batch_blocks, minibatch, process, program
 from tamis.kernels import bundles as b
 from tamis.model.batching import UNBATCHED, Batching
 from tamis.model.events import MESSAGE
@@ -39,6 +43,15 @@ COSTS = {
 }
 
 
+class Split(NamedTuple):
+    """Where the clauses of a filter are."""
+
+    filed: int  # in a catalogue
+    indexed: int  # in an index
+    siblings: bool  # whether a profile has several
+    marked: bool  # whether one in an index asks for what is marked
+
+
 class Batches:
     """Runs segments in batches, and knows what that has cost."""
 
@@ -49,6 +62,7 @@ class Batches:
         self._dense: dict[int, float] = {}  # by shard, matches per message of the last log
         self.spent = np.zeros(kernel.SPENT)
         self.grouping_seconds = 0.0
+        self._where: tuple[tuple[int, ...], Split] = ((), Split(0, 0, False, False))
         # Seconds per cycle: the least ever measured, as compilers may run in between.
         self._unit = np.inf
 
@@ -66,7 +80,9 @@ class Batches:
     def wanted(self, messages: int, updates: int) -> bool:
         """Whether a segment of so many events is to be batched."""
         f = self._filter
-        if f.batching is None or f.batching.strategy == UNBATCHED or messages < 2 or f._tracks or f._categories:
+        if f.batching is None or f.batching.strategy == UNBATCHED or messages < 2 or f._tracks:
+            return False
+        if f._categories and (self._split().marked or not self._split().indexed):
             return False
         if isinstance(f._indexes[0].bundle, b.Scan) or f._contexts.bundle.value.shape[1] > FIELDS:
             return False
@@ -75,6 +91,24 @@ class Batches:
         if any("root" in index.bundle.FIELDS and len(index.bundle.root) for index in f._indexes):
             return False
         return not f._profiles.has_effects()
+
+    def _split(self) -> Split:
+        """Where the clauses are. O(1) unless profiles have come or gone."""
+        f = self._filter
+        now = f._counts["subscribes"], f._counts["unsubscribes"], f._profiles.clauses
+        if self._where[0] != now:
+            live = f._profiles.live_clauses()
+            meta = f._profiles.meta[live]
+            filed = (meta[:, b.FLAGS] & b.FILED) != 0
+            siblings = bool(np.any(meta[:, b.FLAGS] & b.HAS_SIBLING))
+            templates = f._world(0).templates
+            marked = False
+            for r in np.unique(meta[~filed, b.TEMPLATE]).tolist():
+                first = int(templates.row[r, b.PROGRAM])
+                ops = templates.code[first : first + int(templates.row[r, b.PROGRAM_LENGTH]), 0]
+                marked |= bool(np.isin(ops, (program.UNDER, program.NOT_UNDER)).any())
+            self._where = now, Split(int(filed.sum()), int((~filed).sum()), siblings, marked)
+        return self._where[1]
 
     def plan(
         self, messages: b.Messages, skip: NDArray[np.uint8], runs: NDArray[np.int64], updates: int, shard: int
@@ -113,6 +147,64 @@ class Batches:
         self, shard: int, segment: Any, updates: tuple[NDArray[Any], ...], serial: int, profiles: b.Profiles, room: int
     ) -> tuple[Any, Any, Any]:
         """As :func:`tamis.kernels.process.replay` of one shard."""
+        f = self._filter
+        if f._categories and self._split().filed:
+            filed = self._catalogued(shard, segment, updates, serial, profiles, room)
+            found = self._batched(shard, segment, updates, serial, profiles, room)
+            return (*self._joined(filed, found), np.zeros((0, 2), np.int64))
+        return (*self._batched(shard, segment, updates, serial, profiles, room), np.zeros((0, 2), np.int64))
+
+    def _catalogued(
+        self, shard: int, segment: Any, updates: tuple[NDArray[Any], ...], serial: int, profiles: b.Profiles, room: int
+    ) -> tuple[Any, Any]:
+        """The matches of what is in the catalogue; contexts are as they were, the catalogue is behind the segment."""
+        f = self._filter
+        contexts = f._contexts.bundle
+        mine = (updates[1] >= 0) & (updates[0] % f.threads == shard)
+        cells = updates[0][mine], updates[1][mine]
+        value = contexts.value[cells]
+        residual = contexts.residual[cells] if len(contexts.residual) else None
+        world = f._world(shard, segment.messages)
+        none = f._new_index()  # of the same sort, so that the kernels are those of the usual replay
+        none.build(np.zeros(0, np.int32), world, len(f._compiler.attributes))
+        none.fit(len(contexts.value), contexts.value.shape[1])
+        codes, ends, _ = process.replay(
+            none.bundle,
+            f._catalogues[shard].bundle,
+            shard,
+            f.threads,
+            segment.runs,
+            updates,
+            segment.skip,
+            np.zeros((0, 4), np.int32),
+            np.zeros((0, 2), np.int32),
+            segment.tracked,
+            serial,
+            profiles,
+            world,
+            room,
+        )
+        contexts.value[cells] = value
+        if residual is not None:
+            contexts.residual[cells] = residual
+        return codes, ends
+
+    def _joined(self, one: tuple[Any, Any], two: tuple[Any, Any]) -> tuple[Any, Any]:
+        """Two sets of matches as one; a profile with clauses in both has a match once."""
+        rows = [np.repeat(np.arange(len(ends)), np.diff(ends, prepend=0)) for _, ends in (one, two)]
+        message, codes = np.concatenate(rows), np.concatenate([one[0], two[0]])
+        if self._split().siblings:
+            pairs = np.unique(message * (1 << 32) + codes)
+            message, codes = pairs >> 32, (pairs & 0xFFFFFFFF).astype(np.int32)
+        else:
+            order = np.argsort(message, kind="stable")
+            message, codes = message[order], codes[order]
+        return codes, np.searchsorted(message, np.arange(len(one[1])), side="right")
+
+    def _batched(
+        self, shard: int, segment: Any, updates: tuple[NDArray[Any], ...], serial: int, profiles: b.Profiles, room: int
+    ) -> tuple[Any, Any]:
+        """The matches of what is in the index."""
         f = self._filter
         batching = f.batching
         assert isinstance(batching, Batching)
@@ -155,7 +247,7 @@ class Batches:
             self._kept[shard] = kept
         self._unit = min(self._unit, (time.perf_counter() - start) / max(1.0, spent[kernel.TOTAL]))
         self.spent += spent
-        return codes, ends, np.zeros((0, 2), np.int64)
+        return codes, ends
 
     def _room_for_updates(self, shard: int, longest: int, wide: bool) -> tuple[NDArray[Any], ...]:
         """Room to sort updates in, kept: fresh memory costs as much as the sort."""

@@ -58,20 +58,12 @@ class ContextStore:
     def forget_lists(self, kinds: Mapping[int, Kind | None], values: ValueStore) -> None:
         """Forget the lists that contexts held once; ``kinds`` are those of the columns. O(cells + lists)."""
         value = self.bundle.value
-        cells: list[tuple[int, NDArray[np.intp], NDArray[np.int64]]] = []
-        for column, kind in kinds.items():
-            if column >= value.shape[1] or kind is None or kind.name not in ("list", "categories"):
-                continue
-            doubles = value[:, column]
-            either = kind is CATEGORIES  # lists have negative codes there
-            rows = np.flatnonzero(doubles < 0 if either else doubles == doubles)
-            codes = doubles[rows].astype(np.int64)
-            cells.append((column, rows, -1 - codes if either else codes))
-        held = np.unique(np.concatenate([np.zeros(0, np.int64), *(codes for _, _, codes in cells)]))
-        renamed = values.compact(held)
-        for column, rows, codes in cells:
-            now = renamed[np.searchsorted(held, codes)]
-            value[rows, column] = -1 - now if kinds[column] is CATEGORIES else now
+        held = {
+            column: kind is CATEGORIES  # lists have negative codes there
+            for column, kind in kinds.items()
+            if column < value.shape[1] and kind is not None and kind.name in ("list", "categories")
+        }
+        values.compact(value, np.array(list(held), np.int64), np.array(list(held.values()), np.uint8))
 
     def arrays(self) -> dict[str, NDArray[Any]]:
         n = len(self.names)

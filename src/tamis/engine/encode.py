@@ -123,30 +123,56 @@ def _encode_texts(name: str, column: pa.Array, kind: Kind, schema: Schema, value
     if column_kind(flat.type) is not TEXT:
         return None
     coded = flat if pa.types.is_dictionary(flat.type) else flat.dictionary_encode()
-    if not len(coded.dictionary):
-        doubles = np.full(len(flat), ABSENT)
+    size = len(coded.dictionary)
+    indices = np.asarray(coded.indices.fill_null(size) if coded.null_count else coded.indices)
+    indices = indices.astype(np.int32, copy=False)
+    table, reasons = _text_table(name, coded.dictionary, indices, schema, values)
+    if not listed:
+        doubles = table[indices]
     else:
-        codes = values.texts.intern_many(coded.dictionary.cast(pa.large_string()))
-        absent = np.asarray(coded.is_null()) if coded.null_count else None
-        doubles = _with_absent(codes.astype(np.float64)[np.asarray(coded.indices.fill_null(0))], absent)
-    rows = None
-    if listed:
-        lengths = np.asarray(pc.fill_null(pc.list_value_length(column), 0)).astype(np.int64)
-        found = values.add_lists(lengths, doubles, pinned=False).astype(np.float64)
-        doubles = -1.0 - found if kind is CATEGORIES else found
+        if column.null_count:
+            ends = np.cumsum(np.asarray(pc.fill_null(pc.list_value_length(column), 0)), dtype=np.int64)
+        else:
+            offsets = np.asarray(column.offsets)
+            ends = offsets[1:] - offsets[0]
+        first = int(values.add_lists(ends, table, indices, pinned=False)[0])
+        # Where texts and lists mix, lists have negative codes.
+        low, step = (-1.0 - first, -1.0) if kind is CATEGORIES else (float(first), 1.0)
+        doubles = np.arange(len(column), dtype=np.float64) * step + low
         doubles = _with_absent(doubles, np.asarray(column.is_null()) if column.null_count else None)
-        rows = np.repeat(np.arange(len(column)), lengths)
     wrong: dict[int, str] = {}
-    reasons = [schema.unknown(name, text) if text is not None else None for text in coded.dictionary.to_pylist()]
-    if any(reasons):
-        unknown = np.array([reason is not None for reason in reasons])
-        indices = np.asarray(coded.indices.fill_null(0))
-        bad = unknown[indices]
-        if coded.null_count:
-            bad &= ~np.asarray(coded.is_null())
-        for at in np.flatnonzero(bad).tolist():
-            wrong.setdefault(at if rows is None else int(rows[at]), str(reasons[indices[at]]))
+    if reasons:
+        unknown = np.zeros(size + 1, np.bool_)
+        unknown[list(reasons)] = True
+        for at in np.flatnonzero(unknown[indices]).tolist():
+            row = int(np.searchsorted(ends, at, side="right")) if listed else at
+            wrong.setdefault(row, reasons[int(indices[at])])
     return Encoded(doubles, None, wrong)
+
+
+def _text_table(
+    name: str, dictionary: pa.Array, indices: NDArray[np.int32], schema: Schema, values: ValueStore
+) -> tuple[NDArray[np.float64], dict[int, str]]:
+    """The texts of a dictionary as doubles, ABSENT behind the last, and why some are no categories.
+
+    A dictionary may hold far more than a log uses, such as all names of a graph: the rest stays unread.
+    """
+    size = len(dictionary)
+    table = np.full(size + 1, ABSENT)
+    used = np.arange(size)
+    if size > len(indices):
+        occurs = np.zeros(size + 1, np.bool_)
+        occurs[indices] = True
+        used = np.flatnonzero(occurs[:size])
+        dictionary = dictionary.take(pa.array(used))
+    if not len(used):
+        return table, {}
+    if dictionary.null_count:
+        here = np.asarray(dictionary.is_valid())
+        used, dictionary = used[here], dictionary.drop_null()
+    table[used] = values.texts.intern_many(dictionary.cast(pa.large_string()))
+    unknown = schema.all_unknown(name, dictionary.to_pylist()) if schema.bound(name) else {}
+    return table, {int(used[i]): reason for i, reason in unknown.items()}
 
 
 def _encode_integers(raw: NDArray[Any], absent: NDArray[np.bool_] | None) -> Encoded:

@@ -234,12 +234,7 @@ class Filter:
 
     def _flush(self) -> None:
         """Bring subscriptions that wait into the store and into the indexes; build worn indexes anew."""
-        if self._values.wasteful():
-            kinds = {
-                column: self._schema.kind(context_name(attribute))
-                for attribute, column in self._compiler.context_attributes.column.items()
-            }
-            self._contexts.forget_lists(kinds, self._values)
+        self._tidy()
         if self._categories.changed():
             self._rebuild()
         if self._auto is not None:
@@ -260,6 +255,15 @@ class Filter:
         clauses = [add() for add in added]
         if clauses:
             self._index_clauses(np.concatenate(clauses))
+
+    def _tidy(self) -> None:
+        """Forget the lists that contexts held once, when they have become many."""
+        if self._values.wasteful():
+            kinds = {
+                column: self._schema.kind(context_name(attribute))
+                for attribute, column in self._compiler.context_attributes.column.items()
+            }
+            self._contexts.forget_lists(kinds, self._values)
 
     def _rebuild(self) -> None:
         """A graph has changed: gates that ask it may open or close."""
@@ -589,7 +593,7 @@ class Filter:
         self._flush()
         for shard, index in enumerate(self._indexes):
             index.deescalate(self._world(shard))
-            self._catalogues[shard].deescalate(self._world(shard))
+            self._catalogues[shard].deescalate()
 
     def check(self) -> None:
         """Verify every invariant of every structure; raises :class:`tamis.InvariantError`. O(profiles)."""

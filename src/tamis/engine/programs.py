@@ -256,7 +256,7 @@ def evaluate(expression: t.Expression, columns: Mapping[str, NDArray[np.float64]
         items = [np.atleast_1d(evaluate(item, columns, programs)) for item in expression.arguments]
         elements = np.stack(np.broadcast_arrays(*items), axis=1)
         lengths = np.full(len(elements), elements.shape[1])
-        return programs.store.values.add_lists(lengths, elements.reshape(-1)).astype(np.float64)
+        return programs.store.values.add_lists(np.cumsum(lengths), elements.reshape(-1)).astype(np.float64)
     if isinstance(expression, t.Function):
         return np.abs(evaluate(expression.arguments[0], columns, programs))
     assert isinstance(expression, t.Arithmetic)

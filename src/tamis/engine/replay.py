@@ -27,7 +27,7 @@ from tamis.model.values import TEXT, normalise
 from . import notice, warm
 from .batches import Batches
 from .encode import FEW, column_kind, encode_column
-from .values import Mark
+from .values import Mark, read_only
 
 if TYPE_CHECKING:
     from .filter import Filter
@@ -134,6 +134,7 @@ class Replay:
                 continue
             for i in range(first, last):
                 self._subscription(log, kind, i, at, rejected)
+        f._tidy()  # the log that leaves lists behind pays for them, not the next
         f._counts["rejected"] += sum(1 for entry in rejected if entry[2] != "effect")
         codes = found[0] if len(found) == 1 else np.concatenate([np.zeros(0, np.int32), *found])
         f._counts["matches"] += len(codes)
@@ -354,20 +355,21 @@ class Replay:
             for i, reason in coded.wrong.items():
                 wrong.setdefault(i, f"ctx.{names[codes[i]]}{reason}")
         else:
-            value, residual = np.full(n, b.ABSENT), None
-            listed = column if isinstance(column, list) else None
+            whole = len(kinds) == 1 and not np.any(attributes < 0)
+            value, residual = np.full(0 if whole else n, b.ABSENT), None
             for j in kinds:
-                at = np.nonzero(codes == j)[0]
-                part: Any = [listed[i] for i in at.tolist()] if listed is not None else None
-                if part is None:
-                    part = column.take(pa.array(at))  # type: ignore[union-attr]
+                at = np.zeros(0, np.int64) if whole else np.nonzero(codes == j)[0]
+                part = column if whole else _taken(column, at)
                 coded = encode_column(context_name(names[j]), part, f._schema, f._values, f"ctx.{names[j]}")
+                for i, reason in coded.wrong.items():
+                    wrong.setdefault(i if whole else int(at[i]), reason)
+                if whole:
+                    value, residual = coded.value, coded.residual
+                    break
                 value[at] = coded.value
                 if coded.residual is not None:
                     residual = np.zeros(n, np.int16) if residual is None else residual
                     residual[at] = coded.residual
-                for i, reason in coded.wrong.items():
-                    wrong.setdefault(int(at[i]), reason)
         if wrong:
             attributes = attributes.copy()
             attributes[list(wrong)] = -1
@@ -462,7 +464,7 @@ class Replay:
         profiles = f._profiles.bundle()
         n = len(segment.skip)
         serial, self._serial = self._serial, self._serial + n
-        updates = tuple(_read_only(column) for column in segment.updates)
+        updates = tuple(read_only(column) for column in segment.updates)
 
         batched = self.batches.wanted(n, len(updates[0]))
 
@@ -543,13 +545,6 @@ def _sliced(table: Table | None, first: int, last: int) -> Table | None:
     return Table({name: table.column(name)[first:last] for name in table.names}, last - first)
 
 
-def _read_only(array: NDArray[Any]) -> NDArray[Any]:
-    """A view that cannot be written to: to Numba that is another type, and some columns come from Arrow as such."""
-    view = array.view()
-    view.flags.writeable = False
-    return view
-
-
 def _sliced_updates(updates: UpdateTable | None, first: int, last: int) -> UpdateTable | None:
     if updates is None or first == last:
         return None
@@ -558,6 +553,10 @@ def _sliced_updates(updates: UpdateTable | None, first: int, last: int) -> Updat
     return UpdateTable(
         updates.context[first:last], updates.attribute[first:last], updates.value[first:last], updates.rows[first:last]
     )
+
+
+def _taken(column: Any, rows: NDArray[np.int64]) -> Any:
+    return [column[i] for i in rows.tolist()] if isinstance(column, list) else column.take(pa.array(rows))
 
 
 def _indices(column: Any) -> NDArray[Any]:

@@ -16,7 +16,8 @@ import numpy as np
 import re2
 from numpy.typing import NDArray
 
-from tamis.index.growth import with_room
+from tamis.index.growth import with_room, zeros
+from tamis.kernels import lists as kernel
 from tamis.kernels.bundles import ABSENT
 from tamis.kernels.bundles import Values as Bundle
 from tamis.kernels.program import add_verdict, forget_verdict
@@ -36,6 +37,13 @@ def split(number: int) -> tuple[float, int]:
     return double, number - int(double)
 
 
+def read_only(array: NDArray[Any]) -> NDArray[Any]:
+    """A view that cannot be written to: to Numba that is another type, and some columns come from Arrow as such."""
+    view = array.view()
+    view.flags.writeable = False
+    return view
+
+
 class ValueStore:
     """Texts, lists and patterns of one filter."""
 
@@ -46,6 +54,8 @@ class ValueStore:
         self._list_residual = np.zeros(16, np.int16)
         self._lists = 0
         self._pinned: list[tuple[int, int]] = []  # runs of lists that profiles hold: first, last
+        # What compact() copies to, and then from.
+        self._spare = np.zeros(0, np.int64), np.zeros(0), np.zeros(0, np.int16)
         self._worth = COMPACT  # elements from which on lists that nobody holds are looked for
         self._patterns: dict[tuple[str, str], int] = {}
         self._verdict = np.zeros(16, np.uint64)
@@ -112,17 +122,28 @@ class ValueStore:
         return self._lists - 1
 
     def add_lists(
-        self, lengths: NDArray[np.int64], elements: NDArray[np.float64], pinned: bool = True
+        self,
+        ends: NDArray[Any],
+        elements: NDArray[np.float64],
+        indices: NDArray[np.int32] | None = None,
+        pinned: bool = True,
     ) -> NDArray[np.int64]:
-        """Many new lists, one behind the other, of encoded elements without residuals; their codes."""
+        """Many new lists, one behind the other, of encoded elements without residuals; their codes.
+
+        ``ends`` is where each ends in ``elements``, or in ``indices`` that say which of the elements follow each other.
+        """
         first, top = self._lists, int(self._list_start[self._lists])
-        self._list_value = with_room(self._list_value, top + len(elements))
-        self._list_residual = with_room(self._list_residual, top + len(elements))
-        self._list_start = with_room(self._list_start, first + len(lengths) + 1)
-        self._list_value[top : top + len(elements)] = elements
-        self._list_residual[top : top + len(elements)] = 0
-        self._lists += len(lengths)
-        self._list_start[first + 1 : self._lists + 1] = top + np.cumsum(lengths)
+        size = len(elements) if indices is None else len(indices)
+        self._list_value = with_room(self._list_value, top + size)
+        self._list_residual = with_room(self._list_residual, top + size)
+        self._list_start = with_room(self._list_start, first + len(ends) + 1)
+        if indices is None:
+            self._list_value[top : top + size] = elements
+        else:
+            kernel.take(elements, read_only(indices), self._list_value, top)
+        self._list_residual[top : top + size] = 0
+        self._lists += len(ends)
+        np.add(ends, top, out=self._list_start[first + 1 : self._lists + 1])
         if pinned:
             self._pin(first)
         return np.arange(first, self._lists)
@@ -137,34 +158,24 @@ class ValueStore:
         """Whether :meth:`compact` may pay. O(1)."""
         return int(self._list_start[self._lists]) > self._worth
 
-    def compact(self, held: NDArray[np.int64]) -> NDArray[np.int64]:
-        """Forget the lists that no profile and no context holds; the new code of each of ``held``, which is sorted.
+    def compact(self, value: NDArray[np.float64], columns: NDArray[np.int64], either: NDArray[np.uint8]) -> None:
+        """Forget the lists that no profile and no context holds; the values of contexts follow.
 
-        Pinned lists keep their codes; the others fill the places between them. O(lists + elements).
+        ``either`` says of each of the ``columns`` that may hold lists whether they may hold texts as well. Two sets of
+        arrays take turns: fresh memory would cost as much as the copy. O(lists + elements + cells).
         """
-        pinned = np.array(self._pinned, np.int64).reshape(-1, 2)
-        keep = np.zeros(self._lists + 1, np.int64)
-        np.add.at(keep, pinned[:, 0], 1)
-        np.add.at(keep, pinned[:, 1], -1)
-        is_pinned = np.cumsum(keep)[: self._lists] > 0
-        moving = held[~is_pinned[held]]
-        free = np.flatnonzero(~is_pinned)[: len(moving)]
-        renamed = np.arange(self._lists)
-        renamed[moving] = free
-        old = np.concatenate([np.flatnonzero(is_pinned), moving])
-        new = np.concatenate([np.flatnonzero(is_pinned), free])
-        count = int(new.max(initial=-1)) + 1
-        lengths = np.zeros(count, np.int64)
-        lengths[new] = self._list_start[old + 1] - self._list_start[old]
-        start = np.zeros(count + 1, np.int64)
-        np.cumsum(lengths, out=start[1:])
-        source = np.zeros(count, np.int64)
-        source[new] = self._list_start[old]
-        at = np.arange(int(start[-1])) + np.repeat(source - start[:-1], lengths)
-        self._list_value, self._list_residual = self._list_value[at], self._list_residual[at]
-        self._list_start, self._lists = start, count
-        self._worth = max(COMPACT, 2 * int(start[-1]))
-        return renamed[held]
+        runs = np.array(self._pinned, np.int64).reshape(-1, 2)
+        edges = np.zeros(int(runs[:, 1].max(initial=0)) + 1, np.int64)
+        np.add.at(edges, runs[:, 0], 1)
+        np.add.at(edges, runs[:, 1], -1)
+        pinned = (np.cumsum(edges)[:-1] > 0).astype(np.uint8)
+        now = self._list_start, self._list_value, self._list_residual
+        start, items, residual = self._spare
+        new = with_room(start, len(now[0])), with_room(items, len(now[1])), with_room(residual, len(now[2]))
+        self._lists = kernel.compact(value, columns, either, pinned, now, new, zeros(self._lists, np.int32))
+        self._spare = now
+        self._list_start, self._list_value, self._list_residual = new
+        self._worth = max(COMPACT, 4 * int(self._list_start[self._lists]))
 
     def _get_list(self, code: int, element: Kind | None) -> tuple[Any, ...]:
         first, last = self._list_start[code], self._list_start[code + 1]

@@ -7,7 +7,7 @@ of the context's value), insert and remove O(categories).
 
 from __future__ import annotations
 
-from typing import Any, ClassVar
+from typing import Any, ClassVar, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -27,8 +27,7 @@ _FEW = 64  # different values of an equality from which on it may tell clauses a
 
 def wanted(ids: Ids, world: World, sizes: list[int]) -> NDArray[np.bool_]:
     """The clauses that a catalogue should take: those that ask for categories, unless an equality finds them better."""
-    sides, _, _ = _survey(ids, world)
-    found = sides > 0
+    found = _survey(ids, world).sides > 0
     if not found.any() or 2 * len(sizes) > 64:
         return np.zeros(len(ids), np.bool_)
     templates = world.clauses.meta[ids, b.TEMPLATE]
@@ -39,10 +38,20 @@ def wanted(ids: Ids, world: World, sizes: list[int]) -> NDArray[np.bool_]:
     return found
 
 
-def _survey(ids: Ids, world: World) -> tuple[NDArray[np.int64], NDArray[np.uint64], int]:
+class _Survey(NamedTuple):
+    """What clauses ask for."""
+
+    sides: NDArray[np.int64]  # [clause]
+    keys: NDArray[np.uint64]  # [clause]: lane keys as bits
+    largest: int  # set of categories
+    sources: NDArray[np.intp]  # the context attributes that sides come from
+
+
+def _survey(ids: Ids, world: World) -> _Survey:
     sides, keys = np.zeros(len(ids), np.int64), np.zeros(len(ids), np.uint64)
-    largest = kernel.survey(ids, world, _asked(), sides, keys)
-    return sides, keys, int(largest)
+    sources = np.zeros(world.contexts.value.shape[1], np.uint8)
+    largest = kernel.survey(ids, world, _asked(), sides, keys, sources)
+    return _Survey(sides, keys, int(largest), np.flatnonzero(sources))
 
 
 def _asked() -> NDArray[np.int64]:
@@ -85,59 +94,62 @@ class CatalogueIndex:
         count = np.zeros(kernel.COUNTS, np.int64)
         count[kernel.FREE] = -1
         count[kernel.EAGER] = self._eager
+        count[kernel.FREE_CHUNK] = -1
         room = max(1, entries)
         return Catalogue(
             entry=zeros((room, 4), np.int32),
-            side=zeros((room, sides, kernel.SIDE_COLUMNS), np.int32),
-            node=zeros((room, sides, most), np.int32),
-            wide=zeros((room, sides, most), np.uint8),
-            link=zeros((room * sides * most, 2), np.int32),
+            side=zeros((room * sides, kernel.NOW + 2 * most), np.int32),
+            spot=zeros((room * sides, most), np.int32),
+            chunk=zeros((0, 1 + kernel.PER), np.int32),
             list=np.zeros((0, 4), np.int32),
             lane=np.zeros((0, kernel.LANE_COLUMNS), np.int64),
             group=np.zeros((0, 2 + sides), np.int32),
-            head=np.full(1, -1, np.int32),
-            watched=np.zeros(1, np.uint8),
-            missed=np.zeros(1, np.int64),
-            seen=zeros(room, np.int64),
+            slot=np.full(1, -1, np.int32),
+            head=np.full((1, 0), -1, np.int32),
+            missed=np.zeros(0, np.int64),
+            seen=zeros(room, np.int32),
+            bag=zeros(room * most, np.int32),
             work=np.zeros((0, 3)),
-            scratch=np.zeros((4, most + 72), np.int64),
+            scratch=np.zeros((3, 80), np.int64),
             asked=_asked(),
             count=count,
         )
 
     def watches(self, attribute: int) -> bool:
         """Whether an entry depends on a context attribute."""
-        watched = self.bundle.watched
-        return attribute < len(watched) and bool(watched[attribute])
+        slot = self.bundle.slot
+        return attribute < len(slot) and bool(slot[attribute] >= 0)
 
     def build(self, ids: Ids, world: World, sizes: list[int]) -> None:
         """Drop everything and enter clauses ``ids``. O(N)."""
-        sides, keys, largest = _survey(ids, world)
+        survey = _survey(ids, world)
         moving = bool(np.any(world.clauses.meta[ids, b.CONTEXT] >= 0))
-        most = min(MOST, max(4, 2 * largest)) if moving else min(MOST, max(1, largest))
+        most = min(MOST, max(4, survey.largest + 1) if moving else max(1, survey.largest))
         old = self.bundle.count
         self._sizes, self._keys = sizes, []
         self._place = np.full((0, 2 * len(sizes)), -1, np.int64)
-        self.bundle = self._empty(len(ids) + len(ids) // 8 + 8, max(1, int(sides.max(initial=1))), most)
+        self.bundle = self._empty(len(ids) + len(ids) // 8 + 8, max(1, int(survey.sides.max(initial=1))), most)
         self.bundle.count[kernel.PROBES : kernel.NAPS + 1] = old[kernel.PROBES : kernel.NAPS + 1]
         self.fit(len(world.contexts.value), world.contexts.value.shape[1])
-        for key in np.unique(keys).tolist():
-            self._add_group(_bits(key))
-        self._enter(ids, world)
+        self._enter(ids, survey, world)
 
     def insert(self, ids: Ids, world: World) -> bool:
         """Enter more clauses; False when a ``build`` over all of them would be the better deal, or is necessary."""
-        sides, keys, largest = _survey(ids, world)
-        shape = self.bundle.node.shape
-        if not self._keys or sides.max() > shape[1] or (largest > shape[2] and shape[2] < MOST):
+        survey = _survey(ids, world)
+        most = self.bundle.spot.shape[1]
+        if not self._keys or survey.sides.max() > kernel.sides_of(self.bundle):
             return False
-        for key in np.unique(keys).tolist():
-            if _bits(key) not in self._keys:
-                self._add_group(_bits(key))
-        self._enter(ids, world)
+        if survey.largest > most and most < MOST:
+            return False
+        self._enter(ids, survey, world)
         return True
 
-    def _enter(self, ids: Ids, world: World) -> None:
+    def _enter(self, ids: Ids, survey: _Survey, world: World) -> None:
+        for key in np.unique(survey.keys).tolist():
+            if _bits(key) not in self._keys:
+                self._add_group(_bits(key))
+        self._listen(survey.sources)
+        self._make_chunks()
         done = 0
         while True:
             done, why = kernel.file_in(self.bundle, ids, done, self._place, world)
@@ -146,6 +158,25 @@ class CatalogueIndex:
             assert why == 1, "every group is there"
             self._grow(len(self.bundle.entry) + len(ids) - done)
 
+    def _listen(self, sources: NDArray[np.intp]) -> None:
+        """Sides may come from these context attributes."""
+        cx = self.bundle
+        new = sources[cx.slot[sources] < 0]
+        if len(new):
+            cx.slot[new] = np.arange(len(new)) + cx.head.shape[1]
+            head = zeros((len(cx.head), cx.head.shape[1] + len(new)), np.int32)
+            head[:, : cx.head.shape[1]] = cx.head
+            head[:, cx.head.shape[1] :] = -1
+            self.bundle = cx.replace(head=head)
+
+    def _make_chunks(self) -> None:
+        """As many as the lists can ever need: all but the first of a list are full."""
+        cx = self.bundle
+        postings = cx.spot.size
+        need = postings // kernel.PER + min(postings, 2 * len(cx.list)) + 1
+        if need > len(cx.chunk):
+            self.bundle = cx.replace(chunk=with_room(cx.chunk, need))
+
     def _add_group(self, keys: tuple[int, ...]) -> None:
         """A group with lanes of these keys, each with empty lists for all categories of its graph."""
         cx = self.bundle
@@ -153,7 +184,7 @@ class CatalogueIndex:
         rows = []
         for key in keys:
             room = self._sizes[key // 2]
-            rows.append((key // 2, key % 2, first, room, 1, 0))
+            rows.append((key // 2, key % 2, first, room, 1))
             first += room + 1
         lists = zeros((first, 4), np.int32)
         lists[: len(cx.list)] = cx.list
@@ -168,6 +199,7 @@ class CatalogueIndex:
             list=lists,
             lane=np.concatenate([cx.lane, np.array(rows, np.int64)]),
             group=np.concatenate([cx.group, group]),
+            missed=np.concatenate([cx.missed, np.zeros(len(keys), np.int64)]),
             work=np.concatenate([cx.work, np.zeros((len(keys), 3))]),
         )
         self.bundle.count[kernel.N_GROUPS] = len(self._keys)
@@ -175,28 +207,27 @@ class CatalogueIndex:
     def _grow(self, entries: int) -> None:
         cx = self.bundle
         room = max(entries, 2 * len(cx.entry))
-        per = cx.node.shape[1] * cx.node.shape[2]
-        names = ("entry", "side", "node", "wide", "seen")
-        larger: dict[str, Any] = {name: with_room(getattr(cx, name), room)[:room] for name in names}
-        larger["link"] = with_room(cx.link, room * per)[: room * per]
-        self.bundle = cx.replace(**larger)
+        sides, most = kernel.sides_of(cx), cx.spot.shape[1]
+        rows = {"entry": room, "side": room * sides, "spot": room * sides, "seen": room, "bag": room * most}
+        self.bundle = cx.replace(**{name: with_room(getattr(cx, name), many)[:many] for name, many in rows.items()})
+        self._make_chunks()
 
     def fit(self, contexts: int, attributes: int) -> None:
         """There are that many contexts and context attributes now. O(1) amortised."""
         cx = self.bundle
         if contexts > len(cx.head):
             self.bundle = cx = cx.replace(head=with_room(cx.head, contexts, -1))
-        if attributes > len(cx.watched):
-            self.bundle = cx.replace(watched=with_room(cx.watched, attributes), missed=with_room(cx.missed, attributes))
+        if attributes > len(cx.slot):
+            self.bundle = cx.replace(slot=with_room(cx.slot, attributes, -1))
 
     def remove(self, ids: Ids, world: World) -> None:
         """Forget clauses. O(their categories)."""
         for k in ids.tolist():
             kernel.take_out(self.bundle, k, world)
 
-    def deescalate(self, world: World) -> None:
+    def deescalate(self) -> None:
         """Make every entry exact in every lane that is awake."""
-        kernel.deescalate(self.bundle, world)
+        kernel.deescalate(self.bundle)
 
     def check(self, ids: Ids, world: World) -> None:
         """Raise InvariantError unless exactly the clauses ``ids`` are entered and every invariant holds. O(N)."""

@@ -3,20 +3,22 @@
 An *entry* is a clause with at least one *side*: a predicate ``topic within X`` (way BELOW: the message's category is
 below one of X) or ``topic covers X`` (way ABOVE), where X is a constant or a value of the clause's context. Entries
 with the same graphs and ways are a *group*; a *lane* is one graph and way of a group, with two lists of entries per
-category: exact ones, and wide ones, which stand for anything below it. A side holds up to MOST categories; K(i) of
-paper 000 is what it is found for, and always contains what X asks for.
+category: exact ones, and wide ones, which stand for anything below it. A side *holds* up to MOST categories: K(i) of
+paper 000 is what it is found for, and always contains what X asks for. What X asks for *now* lies beside it, so that a
+candidate is tested by its categories alone, however roughly it is held.
 
 - **Probe.** What is above a message's categories is marked (:mod:`tamis.kernels.taxonomy`); what is below them is
   searched for step by step. Each group is asked through the lane that gives the fewest candidates for this message; a
-  search downwards stops as soon as it gives more than the best so far. The other sides of a candidate reject most of
-  those that do not match before the exact test.
+  search downwards stops as soon as it gives more than the best so far (:mod:`tamis.kernels.lanes`).
 - **Update, EAGER.** The categories that X no longer has are taken out, new ones put in.
-- **Update, AGILE.** What the side holds already is free. Else a category it no longer needs *escalates* to an ancestor
-  that it has in common with the new one, if that is near and not too large, or moves. Candidates found in vain through
-  a wide category are *evidence*; enough of it makes the side exact again. A lane whose upkeep costs more than it saves
-  *sleeps* (all of it is then escalated to everywhere) as long as its group has another one, and wakes later.
+- **Update, AGILE.** What the side holds already is free: the new categories are stored. Else a category it no longer
+  needs *escalates* to an ancestor that it has in common with the new one, if that is near and not too large, or moves.
+  Candidates found in vain through a wide category are *evidence*; enough of it makes the side exact again. A lane whose
+  upkeep costs more than it saves *sleeps* (all of it is then escalated to everywhere, and an update is a store) as long
+  as its group has another one, and wakes later.
 
-Nothing here allocates: lists are linked through flat arrays that :mod:`tamis.index.catalogue` makes.
+Nothing here allocates. A list is a chain of *chunks* of up to PER entries, a cache line each; all but the first are
+full, so that there are never more than the entries and the lists need, and :mod:`tamis.index.catalogue` makes them all.
 """
 
 from __future__ import annotations
@@ -49,27 +51,29 @@ _MESSAGE, _CONTEXT, _CONSTANT, _UNDER, _WITHIN = 0, 1, 2, 45, 47
 BELOW, ABOVE = range(2)
 OUT, EXACT, ROUGH, EVERYWHERE = range(4)  # states of a side
 # Columns of Catalogue.entry.
-CLAUSE, NEXT_ON, GROUP, CERTAIN = range(4)
-# Columns of Catalogue.side: the context attribute X comes from (-1: a constant), its index, how it holds categories.
-LANE, SOURCE, OPERAND, MODE, STATE, DEBT = range(6)
-SIDE_COLUMNS = 6
+CLAUSE, GROUP, CERTAIN, FOLLOWING = range(4)
+# Columns of Catalogue.side: the context attribute X comes from (-1: a constant), its index, how it holds categories;
+# evidence against the state; how many categories X has now, -1 when more than there is room for; the next side that
+# hears of the same value. Behind them are the categories of now, then what is held: 2 * category + wide, -1 for none.
+LANE, SOURCE, OPERAND, MODE, STATE, DEBT, MANY, NEXT_ON = range(8)
+NOW = 8
 # Columns of Catalogue.list.
 HEAD_EXACT, HEAD_WIDE, SIZE_EXACT, SIZE_WIDE = range(4)
 # Columns of Catalogue.lane; the list behind the last category is that of entries that are found everywhere.
-GRAPH, WAY, FIRST, ROOM, AWAKE, COST = range(6)
-LANE_COLUMNS = 6
+GRAPH, WAY, FIRST, ROOM, AWAKE = range(5)
+LANE_COLUMNS = 5
 # Columns of Catalogue.work, per lane: what upkeep cost more than it saved, the usual candidates, messages looked at.
 BALANCE, USUAL, LOOKED = range(3)
 # Entries of Catalogue.count.
 N_ENTRIES, LISTENERS, TOP, FREE, PROBES, CANDIDATES, FALSE_POSITIVES, MOVES, ESCALATIONS, DEESCALATIONS = range(10)
-NAPS, EAGER, N_GROUPS, SERIAL, UPDATES = range(10, 15)
-COUNTS = 16
-AWAKE_BIT, ASLEEP_BIT = 1, 2  # of Catalogue.watched
+NAPS, EAGER, N_GROUPS, SERIAL, UPDATES, CHUNKS, FREE_CHUNK = range(10, 17)
+COUNTS = 17
+PER = 15  # entries of a chunk; before them is the chunk that follows, -1 for none
 
 MAX_ANCHORS = 8
 CLIMB = 3  # steps upwards that an escalation takes at most
 LARGEST = 32  # it stays below categories whose tree has more than this part of the graph
-HEARD, MOVE = 12.0, 20.0  # what hearing of an update costs, in candidates, and what moving a side costs
+HEARD, MOVE = 1.0, 12.0  # what hearing of an update costs, in candidates, and what moving a side costs
 
 
 class Catalogue(Record):
@@ -77,22 +81,31 @@ class Catalogue(Record):
 
     FIELDS: ClassVar = {
         "entry": (np.int32, 2),  # [entry, 4]
-        "side": (np.int32, 3),  # [entry, sides, SIDE_COLUMNS]
-        "node": (np.int32, 3),  # [entry, sides, MOST]: the categories a side holds, -1 for none
-        "wide": (np.uint8, 3),  # [entry, sides, MOST]
-        "link": (np.int32, 2),  # [posting, 2]: next, and the one before or -1 - (2 * list + wide)
+        "side": (np.int32, 2),  # [entry * sides + side, NOW + 2 * MOST]
+        "spot": (
+            np.int32,
+            2,
+        ),  # [entry * sides + side, MOST]: where in its chunk a held category is listed, -1 for none
+        "chunk": (np.int32, 2),  # [chunk, 1 + PER]
         "list": (np.int32, 2),  # [list, 4]
         "lane": (np.int64, 2),  # [lane, LANE_COLUMNS]
         "group": (np.int32, 2),  # [group, 2 + sides]: entries, number of lanes, lanes
-        "head": (np.int32, 1),  # [context]: its first entry, -1 for none
-        "watched": (np.uint8, 1),  # [context attribute]: AWAKE_BIT, ASLEEP_BIT
-        "missed": (np.int64, 1),  # [context attribute]: updates that only sleeping lanes would have heard of
-        "seen": (np.int64, 1),  # [entry]: the last probe that found it
+        "slot": (np.int32, 1),  # [context attribute]: its column of head, -1 when no side comes from it
+        "head": (np.int32, 2),  # [context, slot]: the first side that hears of the value, -1 for none
+        "missed": (np.int64, 1),  # [lane]: updates that it would have followed, had it been awake
+        "seen": (np.int32, 1),  # [entry]: the last probe that it matched
+        "bag": (np.int32, 1),  # [entry * MOST]: what a probe found
         "work": (np.float64, 2),  # [lane, 3]
-        "scratch": (np.int64, 2),  # [4, MOST + 72]
+        "scratch": (np.int64, 2),  # [3, 80]
         "asked": (np.int64, 2),  # [MAX_ANCHORS, 4]: the sides of the clause at hand
         "count": (np.int64, 1),
     }
+
+
+@bare
+def sides_of(cx):
+    """How many sides an entry may have."""
+    return cx.group.shape[1] - 2
 
 
 # -- what a clause asks for ------------------------------------------------------------------------------------
@@ -136,260 +149,292 @@ def anchors(k, world, out):
 
 
 @bare
-def _wanted(cx, e, i, world, out):
-    """The categories that a side asks for into ``out``; how many, more than MOST when there is no room for them."""
+def read(cx, s, v, world):
+    """The value of X of side ``s`` is ``v``: the categories that it asks for become those of now. Returns MANY."""
+    row = cx.side[s]
+    n = np.int64(0)
+    if not math.isnan(v):
+        most = cx.spot.shape[1]
+        tx = taxonomy_at(world.graphs[cx.lane[row[LANE], GRAPH]])
+        first, last, text = span(v, np.int64(row[MODE]), world.values)
+        for j in range(first, last):
+            node = element(tx, j, text, world.values)
+            known = node < 0
+            for q in range(n):
+                known = known or row[NOW + q] == node
+            if not known:
+                if n == most:
+                    n = np.int64(-1)
+                    break
+                row[NOW + n] = node
+                n += 1
+    row[MANY] = n
+    return n
+
+
+@bare
+def value_of(cx, e, s, world):
+    """The value of X of side ``s`` of entry ``e``, as things stand."""
     k = np.int64(cx.entry[e, CLAUSE])
     meta = world.clauses.meta
-    a = np.int64(cx.side[e, i, SOURCE])
+    a = np.int64(cx.side[s, SOURCE])
     if a >= 0:
-        v = world.contexts.value[np.int64(meta[k, CONTEXT]), a]
-    else:
-        v = constant(np.int64(cx.side[e, i, OPERAND]), np.int64(meta[k, CONSTANTS]), world)
-    if math.isnan(v):
-        return np.int64(0)
-    most = cx.node.shape[2]
-    tx = taxonomy_at(world.graphs[cx.lane[cx.side[e, i, LANE], GRAPH]])
-    first, last, text = span(v, np.int64(cx.side[e, i, MODE]), world.values)
-    n = np.int64(0)
-    for j in range(first, last):
-        node = element(tx, j, text, world.values)
-        known = node < 0
-        for q in range(n):
-            known = known or out[q] == node
-        if not known:
-            if n == most:
-                return np.int64(most + 1)
-            out[n] = node
-            n += 1
-    return n
+        return world.contexts.value[np.int64(meta[k, CONTEXT]), a]
+    return constant(np.int64(cx.side[s, OPERAND]), np.int64(meta[k, CONSTANTS]), world)
 
 
 # -- lists -----------------------------------------------------------------------------------------------------
 
 
 @bare
-def _posting(cx, e, i, j):
-    return (e * cx.node.shape[1] + i) * cx.node.shape[2] + j
+def _link(cx, s, j, node, wide):
+    """Side ``s`` holds a category in place ``j``."""
+    at = cx.lane[cx.side[s, LANE], FIRST] + node
+    size = np.int64(cx.list[at, SIZE_EXACT + wide])
+    fill = size % PER
+    if fill == 0:
+        fresh = cx.count[FREE_CHUNK]
+        if fresh >= 0:
+            cx.count[FREE_CHUNK] = cx.chunk[fresh, 0]
+        else:
+            fresh = cx.count[CHUNKS]
+            cx.count[CHUNKS] += 1
+        cx.chunk[fresh, 0] = cx.list[at, HEAD_EXACT + wide]
+        cx.list[at, HEAD_EXACT + wide] = fresh
+    spot = np.int64(cx.list[at, HEAD_EXACT + wide]) * (PER + 1) + 1 + fill
+    cx.chunk[spot // (PER + 1), spot % (PER + 1)] = s
+    cx.list[at, SIZE_EXACT + wide] = size + 1
+    cx.spot[s, j] = spot
+    cx.side[s, NOW + cx.spot.shape[1] + j] = 2 * node + wide
 
 
 @bare
-def _link(cx, e, i, j, node, wide):
-    p = _posting(cx, e, i, j)
-    at = cx.lane[cx.side[e, i, LANE], FIRST] + node
-    head = cx.list[at, HEAD_EXACT + wide]
-    cx.link[p, 0], cx.link[p, 1] = head, -1 - (2 * at + wide)
-    if head >= 0:
-        cx.link[head, 1] = p
-    cx.list[at, HEAD_EXACT + wide] = p
-    cx.list[at, SIZE_EXACT + wide] += 1
-    cx.node[e, i, j], cx.wide[e, i, j] = node, wide
+def _unlink(cx, s, j):
+    """Side ``s`` does not hold the category in place ``j`` any more: the last one of the list takes its place there."""
+    most = cx.spot.shape[1]
+    held = np.int64(cx.side[s, NOW + most + j])
+    at, wide = cx.lane[cx.side[s, LANE], FIRST] + (held >> 1), held & 1
+    size = np.int64(cx.list[at, SIZE_EXACT + wide])
+    head = np.int64(cx.list[at, HEAD_EXACT + wide])
+    last = head * (PER + 1) + 1 + (size - 1) % PER
+    spot = np.int64(cx.spot[s, j])
+    if spot != last:
+        other = np.int64(cx.chunk[head, last % (PER + 1)])
+        cx.chunk[spot // (PER + 1), spot % (PER + 1)] = other
+        for q in range(most):
+            if cx.spot[other, q] == last:
+                cx.spot[other, q] = spot
+                break
+    cx.list[at, SIZE_EXACT + wide] = size - 1
+    if (size - 1) % PER == 0:
+        cx.list[at, HEAD_EXACT + wide] = cx.chunk[head, 0]
+        cx.chunk[head, 0] = cx.count[FREE_CHUNK]
+        cx.count[FREE_CHUNK] = head
+    cx.spot[s, j] = -1
+    cx.side[s, NOW + most + j] = -1
 
 
 @bare
-def _unlink(cx, e, i, j):
-    p = _posting(cx, e, i, j)
-    after, before = cx.link[p, 0], np.int64(cx.link[p, 1])
-    if before < 0:
-        at = -1 - before
-        cx.list[at >> 1, HEAD_EXACT + (at & 1)] = after
-    else:
-        cx.link[before, 0] = after
-    if after >= 0:
-        cx.link[after, 1] = before
-    at = cx.lane[cx.side[e, i, LANE], FIRST] + cx.node[e, i, j]
-    cx.list[at, SIZE_EXACT + cx.wide[e, i, j]] -= 1
-    cx.node[e, i, j] = -1
-
-
-@bare
-def _clear(cx, e, i):
-    for j in range(cx.node.shape[2]):
-        if cx.node[e, i, j] >= 0:
-            _unlink(cx, e, i, j)
-    cx.side[e, i, STATE], cx.side[e, i, DEBT] = OUT, 0
-
-
-@bare
-def _everywhere(cx, e, i):
-    """The side is found for every message."""
-    _clear(cx, e, i)
-    _link(cx, e, i, 0, cx.lane[cx.side[e, i, LANE], ROOM], 0)
-    cx.side[e, i, STATE] = EVERYWHERE
-
-
-@bare
-def place(cx, e, i, world):
-    """Make a side exact. O(its categories)."""
-    out = cx.scratch[0]
-    n = _wanted(cx, e, i, world, out)
-    most = cx.node.shape[2]
-    if n > most:
-        if cx.side[e, i, STATE] != EVERYWHERE:
-            _everywhere(cx, e, i)
-        cx.side[e, i, DEBT] = 0
-        return
+def _clear(cx, s):
+    most = cx.spot.shape[1]
     for j in range(most):
-        node = cx.node[e, i, j]
-        if node < 0:
+        if cx.side[s, NOW + most + j] >= 0:
+            _unlink(cx, s, j)
+    cx.side[s, STATE], cx.side[s, DEBT] = OUT, 0
+
+
+@bare
+def _everywhere(cx, s):
+    """The side is found for every message."""
+    _clear(cx, s)
+    _link(cx, s, 0, cx.lane[cx.side[s, LANE], ROOM], 0)
+    cx.side[s, STATE] = EVERYWHERE
+
+
+@bare
+def place(cx, s):
+    """Hold exactly the categories of now. O(categories)."""
+    row, most = cx.side[s], cx.spot.shape[1]
+    held = NOW + most
+    n = np.int64(row[MANY])
+    if n < 0:
+        if row[STATE] != EVERYWHERE:
+            _everywhere(cx, s)
+        row[DEBT] = 0
+        return
+    kept = 0
+    for j in range(most):
+        if row[held + j] < 0:
             continue
         keep = False
-        if cx.wide[e, i, j] == 0:
-            for q in range(n):
-                if out[q] == node:
-                    out[q] = -1
-                    keep = True
-                    break
+        for q in range(n):
+            keep = keep or 2 * row[NOW + q] == row[held + j]
+        kept += keep
         if not keep:
-            _unlink(cx, e, i, j)
+            _unlink(cx, s, j)
             cx.count[MOVES] += 1
     j = 0
-    for q in range(n):
-        if out[q] >= 0:
-            while cx.node[e, i, j] >= 0:
+    for q in range(n if kept < n else 0):
+        known = False
+        for p in range(most):
+            known = known or 2 * row[NOW + q] == row[held + p]
+        if not known:
+            while row[held + j] >= 0:
                 j += 1
-            _link(cx, e, i, j, out[q], 0)
+            _link(cx, s, j, np.int64(row[NOW + q]), 0)
             cx.count[MOVES] += 1
-    cx.side[e, i, STATE], cx.side[e, i, DEBT] = EXACT if n else OUT, 0
+    row[STATE], row[DEBT] = EXACT if n else OUT, 0
 
 
 # -- updates ---------------------------------------------------------------------------------------------------
 
 
 @bare
-def _follow(cx, e, i, world):
+def _holds(labels, held, x):
+    """Whether what a side holds contains a category."""
+    return held >= 0 and (held >> 1 == x or ((held & 1) != 0 and reaches(labels, held >> 1, x)))
+
+
+@bare
+def _common(cx, labels, node, x, largest):
+    """The lowest category above ``node`` that reaches ``x``; -1 when it is far or large."""
+    up = np.int64(labels.trunk[node])
+    for _ in range(CLIMB):
+        if up < 0 or extent_of(labels, up) >= largest:
+            return np.int64(-1)
+        if reaches(labels, up, x):
+            return up
+        up = np.int64(labels.trunk[up])
+    return np.int64(-1)
+
+
+@bare
+def _follow(cx, s, lane, world):
     """X of a side has changed: keep k(i) in K(i). Returns whether lists had to change."""
-    lane = np.int64(cx.side[e, i, LANE])
     if cx.count[EAGER]:
-        place(cx, e, i, world)
+        place(cx, s)
         return True
-    state = cx.side[e, i, STATE]
-    if state == EVERYWHERE:
+    row, most = cx.side[s], cx.spot.shape[1]
+    if row[STATE] == EVERYWHERE:
         return False
-    out, needed = cx.scratch[0], cx.scratch[1]
-    n = _wanted(cx, e, i, world, out)
-    most = cx.node.shape[2]
-    if n > most:
-        _everywhere(cx, e, i)
+    n = np.int64(row[MANY])
+    if n < 0:
+        _everywhere(cx, s)
         return True
-    tx = taxonomy_at(world.graphs[cx.lane[lane, GRAPH]])
-    used = 0
+    labels = taxonomy_at(world.graphs[cx.lane[lane, GRAPH]]).labels
+    held = NOW + most
+    needed, missing = cx.scratch[0], cx.scratch[1]
+    used, lost = 0, 0
     exact = True
     for j in range(most):
         needed[j] = 0
-        used += cx.node[e, i, j] >= 0
-    missing = 0
+        used += row[held + j] >= 0
     for q in range(n):
         found = False
         for j in range(most):
-            node = np.int64(cx.node[e, i, j])
-            if node >= 0 and (node == out[q] or (cx.wide[e, i, j] and reaches(tx.labels, node, out[q]))):
+            if _holds(labels, np.int64(row[held + j]), np.int64(row[NOW + q])):
                 needed[j] = 1
                 found = True
-                exact = exact and cx.wide[e, i, j] == 0
+                exact = exact and row[held + j] & 1 == 0
                 break
         if not found:
-            out[missing] = out[q]
-            missing += 1
-    if missing == 0:
-        if n == 0 and used == 0:
-            cx.side[e, i, STATE] = OUT
-        else:
-            cx.side[e, i, STATE] = EXACT if exact and used == n else ROUGH
+            missing[lost] = row[NOW + q]
+            lost += 1
+    if lost == 0:
+        row[STATE] = OUT if used == 0 else EXACT if exact and used == n else ROUGH
         return False
     largest = max(2, cx.lane[lane, ROOM] // LARGEST)
-    for q in range(missing):
-        x = out[q]
+    for q in range(lost):
+        x = missing[q]
         spare = -1
         done = False
         for j in range(most):
-            node = np.int64(cx.node[e, i, j])
-            if node < 0:
-                if spare < 0:
-                    spare = j
-                continue
-            if needed[j]:
-                continue
-            # A category that is no longer needed: a near ancestor of both, or it moves.
-            up = np.int64(tx.labels.trunk[node])
-            for _ in range(CLIMB):
-                if up < 0 or extent_of(tx.labels, up) >= largest:
-                    up = np.int64(-1)
-                    break
-                if reaches(tx.labels, up, x):
-                    break
-                up = np.int64(tx.labels.trunk[up])
-            _unlink(cx, e, i, j)
-            if up >= 0 and reaches(tx.labels, up, x):
-                _link(cx, e, i, j, up, 1)
-                cx.count[ESCALATIONS] += 1
-            else:
-                _link(cx, e, i, j, x, 0)
-            needed[j] = 1
-            done = True
-            break
+            if row[held + j] < 0:
+                spare = j if spare < 0 else spare
+            elif needed[j] == 0 or _holds(labels, np.int64(row[held + j]), x):
+                if needed[j] == 0:
+                    # A category that is no longer needed: a near ancestor of both, or it moves.
+                    up = _common(cx, labels, np.int64(row[held + j]) >> 1, x, largest)
+                    _unlink(cx, s, j)
+                    _link(cx, s, j, up if up >= 0 else x, np.int64(up >= 0))
+                    cx.count[ESCALATIONS] += up >= 0
+                    cx.count[MOVES] += 1
+                needed[j] = 1
+                done = True
+                break
         if not done:
             if spare < 0:
-                _everywhere(cx, e, i)
+                _everywhere(cx, s)
                 return True
-            _link(cx, e, i, spare, x, 0)
+            _link(cx, s, spare, x, 0)
+            cx.count[MOVES] += 1
             needed[spare] = 1
-        cx.count[MOVES] += 1
-    held = 0
+    total = 0
     exact = True
     for j in range(most):
-        if cx.node[e, i, j] >= 0:
-            held += 1
-            exact = exact and cx.wide[e, i, j] == 0
-    cx.side[e, i, STATE] = EXACT if exact and held == n else ROUGH
+        if row[held + j] >= 0:
+            total += 1
+            exact = exact and row[held + j] & 1 == 0
+    row[STATE] = EXACT if exact and total == n else ROUGH
     return True
 
 
 @bare
 def hear(cx, c, a, world):
     """Context attribute ``a`` of context ``c`` has a new value."""
-    if a >= cx.watched.shape[0] or c >= cx.head.shape[0]:
+    if a >= cx.slot.shape[0] or cx.slot[a] < 0 or c >= cx.head.shape[0]:
         return
-    state = cx.watched[a]
-    if state & AWAKE_BIT == 0:
-        cx.missed[a] += state != 0
-        return
-    e = np.int64(cx.head[c])
-    while e >= 0:
-        lanes = cx.group[cx.entry[e, GROUP], 1]
-        for i in range(lanes):
-            if cx.side[e, i, SOURCE] == a:
-                lane = np.int64(cx.side[e, i, LANE])
-                if cx.lane[lane, AWAKE]:
-                    cx.work[lane, BALANCE] += MOVE if _follow(cx, e, i, world) else HEARD
-        e = np.int64(cx.entry[e, NEXT_ON])
+    s = np.int64(cx.head[c, cx.slot[a]])
+    while s >= 0:
+        read(cx, s, world.contexts.value[c, a], world)
+        lane = np.int64(cx.side[s, LANE])
+        if cx.lane[lane, AWAKE]:
+            cx.work[lane, BALANCE] += MOVE if _follow(cx, s, lane, world) else HEARD
+        else:
+            cx.missed[lane] += 1
+        s = np.int64(cx.side[s, NEXT_ON])
 
 
 @bare
 def hear_all(cx, first, last, shard, shards, updates, world):
-    """Updates first..last of a log, which are stored by now."""
-    u_context, u_attribute, _, _ = updates
-    watched, head, side = cx.watched, cx.head, cx.side
-    width, per = side.shape[1] * side.shape[2], cx.node.shape[1] * cx.node.shape[2]
+    """Updates first..last of a log, which are stored by now.
+
+    They jump about in memory: what each needs is asked for some updates ahead. Of several to one value only the last is
+    followed, which no message can tell.
+    """
+    u_context, u_attribute, u_value, _ = updates
+    slot, head, side, value = cx.slot, cx.head, cx.side, world.contexts.value
+    rows, slots, width = head.shape[0], head.shape[1], side.shape[1]
     cx.count[UPDATES] += last - first
     for u in range(first, last):
-        if u + 16 < last:
-            prefetch(head, u_context[u + 16])
-        if u + 8 < last and u_context[u + 8] < head.shape[0]:
-            e = max(0, np.int64(head[u_context[u + 8]]))
-            prefetch(side, e * width)
-            prefetch(cx.node, e * per)
-        a = np.int64(u_attribute[u])
-        if a < 0 or a >= watched.shape[0] or watched[a] == 0 or (shards > 1 and u_context[u] % shards != shard):
+        ahead = u + 24
+        if ahead < last and u_attribute[ahead] >= 0:
+            prefetch(head, u_context[ahead] * slots)
+            prefetch(value, u_context[ahead] * value.shape[1] + np.int64(u_attribute[ahead]))
+        ahead = u + 12
+        if ahead < last and u_attribute[ahead] >= 0 and u_attribute[ahead] < slot.shape[0] and u_context[ahead] < rows:
+            j = np.int64(slot[u_attribute[ahead]])
+            if j >= 0:
+                s = max(0, np.int64(head[u_context[ahead], j])) * width
+                prefetch(side, s)
+                prefetch(side, s + width - 1)
+        c, a = u_context[u], np.int64(u_attribute[u])
+        if a < 0 or (shards > 1 and c % shards != shard):
             continue
-        hear(cx, u_context[u], a, world)
+        v = u_value[u]
+        if v == value[c, a] or math.isnan(v):  # else a later update has the last word
+            hear(cx, c, a, world)
 
 
 # -- entries ---------------------------------------------------------------------------------------------------
 
 
 @bare
-def survey(ids, world, asked, sides, keys):
-    """What clauses ask for: the number of sides of each, their lane keys as bits, and the largest set among them."""
+def survey(ids, world, asked, sides, keys, sources):
+    """What clauses ask for: the number of sides of each, their lane keys as bits, and the largest set among them.
+
+    ``sources`` uint8 [context attributes] gets a 1 for each that a side comes from.
+    """
     largest = np.int64(0)
     meta = world.clauses.meta
     for at in range(ids.shape[0]):
@@ -399,6 +444,7 @@ def survey(ids, world, asked, sides, keys):
         for i in range(n):
             keys[at] |= np.uint64(1) << np.uint64(asked[i, 0])
             if asked[i, 1] >= 0:
+                sources[asked[i, 1]] = 1
                 v = world.contexts.value[np.int64(meta[k, CONTEXT]), asked[i, 1]]
             else:
                 v = constant(asked[i, 2], np.int64(meta[k, CONSTANTS]), world)
@@ -414,8 +460,9 @@ def file_in(cx, ids, start, key_lane, world):
 
     ``key_lane`` int64 [group, 2 * graphs]: the place of a lane key in its group, -1 for none.
     """
-    out, wanted = cx.asked, cx.scratch[3]
+    out = cx.asked
     meta = world.clauses.meta
+    sides, most = sides_of(cx), cx.spot.shape[1]
     for at in range(start, ids.shape[0]):
         k = np.int64(ids[at])
         n, certain = anchors(k, world, out)
@@ -435,41 +482,35 @@ def file_in(cx, ids, start, key_lane, world):
             return at, 2
         if cx.count[FREE] >= 0:
             e = cx.count[FREE]
-            cx.count[FREE] = cx.entry[e, NEXT_ON]
+            cx.count[FREE] = cx.entry[e, FOLLOWING]
         else:
             e = cx.count[TOP]
             cx.count[TOP] += 1
         cx.entry[e, CLAUSE], cx.entry[e, GROUP], cx.entry[e, CERTAIN] = k, group, certain
-        cx.seen[e] = -1
+        cx.seen[e] = 0
         cx.group[group, 0] += 1
         meta[k, PLACE] = e
         listens = False
         for i in range(n):
-            s = key_lane[group, out[i, 0]]
-            lane = cx.group[group, 2 + s]
-            cx.side[e, s, LANE], cx.side[e, s, SOURCE] = lane, out[i, 1]
-            cx.side[e, s, OPERAND], cx.side[e, s, MODE] = out[i, 2], out[i, 3]
-            cx.side[e, s, DEBT] = 0
-            for j in range(cx.node.shape[2]):
-                cx.node[e, s, j] = -1
-            a = out[i, 1]
-            if a >= 0:
+            which = key_lane[group, out[i, 0]]
+            lane = cx.group[group, 2 + which]
+            s = e * sides + which
+            row = cx.side[s]
+            row[LANE], row[SOURCE], row[OPERAND], row[MODE] = lane, out[i, 1], out[i, 2], out[i, 3]
+            row[STATE], row[DEBT], row[NEXT_ON] = OUT, 0, -1
+            for j in range(most):
+                row[NOW + most + j], cx.spot[s, j] = -1, -1
+            if out[i, 1] >= 0:
                 listens = True
-                cx.watched[a] |= AWAKE_BIT if cx.lane[lane, AWAKE] else ASLEEP_BIT
-            wanted[i] = s
-        for i in range(n):
-            s = wanted[i]
-            if cx.lane[cx.side[e, s, LANE], AWAKE]:
-                cx.side[e, s, STATE] = OUT
-                place(cx, e, s, world)
+                c, j = meta[k, CONTEXT], cx.slot[out[i, 1]]
+                row[NEXT_ON] = cx.head[c, j]
+                cx.head[c, j] = s
+            read(cx, s, value_of(cx, e, s, world), world)
+            if cx.lane[lane, AWAKE]:
+                place(cx, s)
             else:
-                cx.side[e, s, STATE] = EVERYWHERE
-        cx.entry[e, NEXT_ON] = -1
-        if listens:
-            c = meta[k, CONTEXT]
-            cx.entry[e, NEXT_ON] = cx.head[c]
-            cx.head[c] = e
-            cx.count[LISTENERS] += 1
+                row[STATE] = EVERYWHERE
+        cx.count[LISTENERS] += listens
         cx.count[N_ENTRIES] += 1
     return ids.shape[0], 0
 
@@ -482,35 +523,38 @@ def take_out(cx, k, world):
     g = cx.entry[e, GROUP]
     listens = False
     for i in range(cx.group[g, 1]):
-        if cx.lane[cx.side[e, i, LANE], AWAKE]:
-            _clear(cx, e, i)
-        listens = listens or cx.side[e, i, SOURCE] >= 0
-    if listens:
-        c = meta[k, CONTEXT]
-        if cx.head[c] == e:
-            cx.head[c] = cx.entry[e, NEXT_ON]
-        else:
-            j = np.int64(cx.head[c])
-            while cx.entry[j, NEXT_ON] != e:
-                j = np.int64(cx.entry[j, NEXT_ON])
-            cx.entry[j, NEXT_ON] = cx.entry[e, NEXT_ON]
-        cx.count[LISTENERS] -= 1
+        s = e * sides_of(cx) + i
+        if cx.lane[cx.side[s, LANE], AWAKE]:
+            _clear(cx, s)
+        a = cx.side[s, SOURCE]
+        if a >= 0:
+            listens = True
+            c, slot = meta[k, CONTEXT], cx.slot[a]
+            if cx.head[c, slot] == s:
+                cx.head[c, slot] = cx.side[s, NEXT_ON]
+            else:
+                j = np.int64(cx.head[c, slot])
+                while cx.side[j, NEXT_ON] != s:
+                    j = np.int64(cx.side[j, NEXT_ON])
+                cx.side[j, NEXT_ON] = cx.side[s, NEXT_ON]
+    cx.count[LISTENERS] -= listens
     cx.group[g, 0] -= 1
     cx.entry[e, CLAUSE] = -1
-    cx.entry[e, NEXT_ON] = cx.count[FREE]
+    cx.entry[e, FOLLOWING] = cx.count[FREE]
     cx.count[FREE] = e
     cx.count[N_ENTRIES] -= 1
     meta[k, PLACE] = -1
 
 
 @bare
-def deescalate(cx, world):
+def deescalate(cx):
     """Make every side of every lane that is awake exact."""
     for e in range(cx.count[TOP]):
         if cx.entry[e, CLAUSE] >= 0:
             for i in range(cx.group[cx.entry[e, GROUP], 1]):
-                if cx.lane[cx.side[e, i, LANE], AWAKE] and cx.side[e, i, STATE] > EXACT:
-                    place(cx, e, i, world)
+                s = e * sides_of(cx) + i
+                if cx.lane[cx.side[s, LANE], AWAKE] and cx.side[s, STATE] > EXACT:
+                    place(cx, s)
 
 
 @bare
@@ -518,8 +562,8 @@ def check(cx, ids, world):
     """Verify every invariant; (code, clause, side) of the first that is broken, 0 for none."""
     if cx.count[N_ENTRIES] != ids.shape[0]:
         return 1, -1, -1
-    out = cx.scratch[0]
     total = np.int64(0)
+    most, before = cx.spot.shape[1], cx.scratch[0]
     for at in range(ids.shape[0]):
         k = np.int64(ids[at])
         e = np.int64(world.clauses.meta[k, PLACE])
@@ -527,45 +571,53 @@ def check(cx, ids, world):
             return 3, k, -1
         g = cx.entry[e, GROUP]
         for i in range(cx.group[g, 1]):
-            lane = cx.side[e, i, LANE]
-            state = cx.side[e, i, STATE]
+            s = e * sides_of(cx) + i
+            row = cx.side[s]
+            lane, state, n = row[LANE], row[STATE], np.int64(row[MANY])
             if cx.group[g, 2 + i] != lane:
                 return 3, k, i
+            for q in range(most):
+                before[q] = row[NOW + q]
+            if read(cx, s, value_of(cx, e, s, world), world) != n:
+                return 6, k, i
+            for q in range(n):
+                if row[NOW + q] != before[q]:
+                    return 6, k, i
             if cx.lane[lane, AWAKE] == 0:
                 if state != EVERYWHERE:
                     return 6, k, i
                 continue
-            tx = taxonomy_at(world.graphs[cx.lane[lane, GRAPH]])
-            held = 0
-            for j in range(cx.node.shape[2]):
-                node = np.int64(cx.node[e, i, j])
-                if node < 0:
+            labels = taxonomy_at(world.graphs[cx.lane[lane, GRAPH]]).labels
+            used = 0
+            for j in range(most):
+                held, spot = np.int64(row[NOW + most + j]), np.int64(cx.spot[s, j])
+                if (held < 0) != (spot < 0):
+                    return 18, k, i
+                if held < 0:
                     continue
-                held += 1
-                p = _posting(cx, e, i, j)
-                before, after = np.int64(cx.link[p, 1]), np.int64(cx.link[p, 0])
-                where = 2 * (cx.lane[lane, FIRST] + node) + cx.wide[e, i, j]
-                if after >= 0 and cx.link[after, 1] != p:
+                used += 1
+                if cx.chunk[spot // (PER + 1), spot % (PER + 1)] != s:
                     return 18, k, i
-                if before >= 0 and cx.link[before, 0] != p:
+                where, wide = cx.lane[lane, FIRST] + (held >> 1), held & 1
+                link = np.int64(cx.list[where, HEAD_EXACT + wide])
+                for _ in range((cx.list[where, SIZE_EXACT + wide] - 1) // PER):
+                    link = link if link == spot // (PER + 1) else np.int64(cx.chunk[link, 0])
+                if link != spot // (PER + 1):
                     return 18, k, i
-                if before < 0 and (-1 - before != where or cx.list[where >> 1, HEAD_EXACT + (where & 1)] != p):
-                    return 18, k, i
-            total += held
+            total += used
             if state == EVERYWHERE:
-                if held != 1 or cx.node[e, i, 0] != cx.lane[lane, ROOM]:
+                if used != 1 or row[NOW + most] != 2 * cx.lane[lane, ROOM]:
                     return 18, k, i
                 continue
-            n = _wanted(cx, e, i, world, out)
-            if n > cx.node.shape[2] or (state == OUT and (held or n)) or (state == EXACT and held != n):
+            if n < 0 or (state == OUT and (used or n)) or (state == EXACT and used != n):
                 return 6, k, i
             for q in range(n):
                 covered = False
-                for j in range(cx.node.shape[2]):
-                    node = np.int64(cx.node[e, i, j])
-                    wide = cx.wide[e, i, j] != 0
-                    if node >= 0 and (node == out[q] or (wide and reaches(tx.labels, node, out[q]))):
-                        covered = covered or state == ROUGH or not wide
+                for j in range(most):
+                    held = np.int64(row[NOW + most + j])
+                    covered = covered or (
+                        _holds(labels, held, np.int64(row[NOW + q])) and (state == ROUGH or held & 1 == 0)
+                    )
                 if not covered:
                     return 6, k, i
     for at in range(cx.list.shape[0]):

@@ -2,6 +2,10 @@
 
 Invariant: a group always has a lane that is awake, and every entry of the group that matches is found through each of
 them. See :mod:`tamis.kernels.catalogue` for entries, sides and lists.
+
+What a lane gives lies in a bag and goes through a sieve per side, in which the categories that the side has now are
+looked up among the marks of the message: one line of memory per candidate, asked for ahead. What is left matches,
+unless the clause asks for more than categories.
 """
 
 from __future__ import annotations
@@ -10,9 +14,7 @@ import numpy as np
 
 from .bundles import FLAGS, HAS_EFFECT, HAS_SIBLING, PROFILE
 from .catalogue import (
-    ASLEEP_BIT,
     AWAKE,
-    AWAKE_BIT,
     BALANCE,
     BELOW,
     CANDIDATES,
@@ -25,95 +27,89 @@ from .catalogue import (
     EXACT,
     FALSE_POSITIVES,
     FIRST,
+    FREE_CHUNK,
     GRAPH,
     GROUP,
     HEAD_EXACT,
-    HEAD_WIDE,
     LANE,
     LOOKED,
+    MANY,
     MOVE,
     N_GROUPS,
     NAPS,
-    OUT,
+    NOW,
+    PER,
     PROBES,
     ROOM,
     SERIAL,
     SIZE_EXACT,
     SIZE_WIDE,
-    SOURCE,
     STATE,
     TOP,
     USUAL,
     WAY,
     place,
+    sides_of,
 )
 from .jit import bare
-from .labels import reaches
+from .labels import holds_point, last_of, number_of, shelf_of
 from .postfilter import holds
 from .simd import prefetch
 from .taxonomy import DOWN, HEAD, MARKED, OWN, PRESENT, expand, taxonomy_at
 
 DUE = 16  # candidates in vain after which a side is made exact again
-SLEEP, WAKE = 10.0, 40.0  # what sending a side to sleep and waking it cost, in candidates
+OWED = 64  # sides that are made exact by one message at most
+SLEEP, WAKE = 8.0, 16.0  # what sending a side to sleep and waking it cost, in candidates
 ASIDE = 16  # every so many messages lanes are compared; a search then goes on for so many times the best one
+AHEAD, LISTS_AHEAD = 16, 6  # how many candidates, and lists, ahead memory is asked for
+UNSURE, DOUBT = 1, 2  # of what is in the bag: found through a wide category; more categories than the side has room for
+LAST_SERIAL = 2**31 - 1
 
 
 # -- sleeping --------------------------------------------------------------------------------------------------
 
 
 @bare
-def _watch(cx):
-    """What context attributes the lanes depend on, awake and asleep."""
-    for a in range(cx.watched.shape[0]):
-        cx.watched[a] = 0
-    for e in range(cx.count[TOP]):
-        if cx.entry[e, CLAUSE] < 0:
-            continue
-        for i in range(cx.group[cx.entry[e, GROUP], 1]):
-            a = cx.side[e, i, SOURCE]
-            if a >= 0:
-                cx.watched[a] |= AWAKE_BIT if cx.lane[cx.side[e, i, LANE], AWAKE] else ASLEEP_BIT
-
-
-@bare
 def sleep(cx, lane):
     """The lane is not kept up any more."""
     cx.lane[lane, AWAKE] = 0
-    first = cx.lane[lane, FIRST]
+    first, most = cx.lane[lane, FIRST], cx.spot.shape[1]
     for at in range(first, first + cx.lane[lane, ROOM] + 1):
-        cx.list[at, 0], cx.list[at, 1], cx.list[at, 2], cx.list[at, 3] = -1, -1, 0, 0
+        for wide in range(2):
+            link = np.int64(cx.list[at, HEAD_EXACT + wide])
+            while link >= 0:
+                following = np.int64(cx.chunk[link, 0])
+                cx.chunk[link, 0] = cx.count[FREE_CHUNK]
+                cx.count[FREE_CHUNK] = link
+                link = following
+            cx.list[at, HEAD_EXACT + wide], cx.list[at, SIZE_EXACT + wide] = -1, 0
     for e in range(cx.count[TOP]):
-        if cx.entry[e, CLAUSE] < 0:
-            continue
-        for i in range(cx.group[cx.entry[e, GROUP], 1]):
-            if cx.side[e, i, LANE] == lane:
-                for j in range(cx.node.shape[2]):
-                    cx.node[e, i, j] = -1
-                cx.side[e, i, STATE], cx.side[e, i, DEBT] = EVERYWHERE, 0
+        for i in range(cx.group[cx.entry[e, GROUP], 1] if cx.entry[e, CLAUSE] >= 0 else 0):
+            s = e * sides_of(cx) + i
+            if cx.side[s, LANE] == lane:
+                for j in range(most):
+                    cx.side[s, NOW + most + j], cx.spot[s, j] = -1, -1
+                cx.side[s, STATE], cx.side[s, DEBT] = EVERYWHERE, 0
     cx.work[lane, BALANCE] = 0.0
+    cx.missed[lane] = 0
     cx.count[NAPS] += 1
-    _watch(cx)
-    for a in range(cx.missed.shape[0]):
-        cx.missed[a] = 0
 
 
 @bare
-def wake(cx, lane, world):
+def wake(cx, lane):
     """The lane is kept up again: all of its sides are made exact."""
     cx.lane[lane, AWAKE] = 1
     for e in range(cx.count[TOP]):
-        if cx.entry[e, CLAUSE] < 0:
-            continue
-        for i in range(cx.group[cx.entry[e, GROUP], 1]):
-            if cx.side[e, i, LANE] == lane:
-                cx.side[e, i, STATE] = OUT
-                place(cx, e, i, world)
+        for i in range(cx.group[cx.entry[e, GROUP], 1] if cx.entry[e, CLAUSE] >= 0 else 0):
+            s = e * sides_of(cx) + i
+            if cx.side[s, LANE] == lane:
+                cx.side[s, STATE] = EXACT
+                place(cx, s)
     cx.work[lane, BALANCE] = 0.0
-    _watch(cx)
 
 
 @bare
-def _account(cx, g, best, cost, other, world):
+def _account(cx, g, best, cost, other):
     """What the lanes of a group cost and save by the last ASIDE messages, as by this one; lanes fall asleep or wake."""
     size = np.float64(cx.group[g, 0])
     awake = 0
@@ -135,15 +131,13 @@ def _account(cx, g, best, cost, other, world):
         work[LOOKED] += 1.0
         if work[LOOKED] >= 4.0:
             work[LOOKED] = 0.0
-            for a in range(cx.missed.shape[0]):
-                work[BALANCE] -= MOVE * cx.missed[a]
-                cx.missed[a] = 0
-            work[BALANCE] = max(work[BALANCE], 0.0)
+            work[BALANCE] = max(work[BALANCE] - MOVE * cx.missed[lane], 0.0)
+            cx.missed[lane] = 0
             if work[BALANCE] > WAKE * size:
-                wake(cx, lane, world)
+                wake(cx, lane)
 
 
-# -- probing ---------------------------------------------------------------------------------------------------
+# -- what a lane gives -----------------------------------------------------------------------------------------
 
 
 @bare
@@ -179,114 +173,132 @@ def _cost_above(cx, lane, tx, best):
 
 
 @bare
-def _passes(cx, e, i, world):
-    """Whether a side could match the message at hand: 0 no, 1 perhaps, 2 yes."""
-    state = cx.side[e, i, STATE]
-    if state == EVERYWHERE:
-        return 1
-    lane = cx.side[e, i, LANE]
+def _take(cx, at, wide, unsure, found, n):
+    """Put the entries of a list into the bag; side ``found`` of them is listed there.
+
+    One with several categories that meet the message comes several times: to look it up would cost more.
+    """
+    size = np.int64(cx.list[at, SIZE_EXACT + wide])
+    link = np.int64(cx.list[at, HEAD_EXACT + wide])
+    chunk, bag = cx.chunk, cx.bag
+    fill = (size - 1) % PER + 1 if size > 0 else 0
+    while link >= 0:
+        for q in range(1, fill + 1):
+            bag[n] = 4 * (chunk[link, q] - found) + unsure
+            n += 1
+        link = np.int64(chunk[link, 0])
+        fill = PER
+    return n
+
+
+@bare
+def _ask(cx, lane, found, tx):
+    """All that a lane gives into the bag; how many, and how many of them perhaps for a wide category."""
+    first = cx.lane[lane, FIRST]
+    lists, chunk, above = cx.list, cx.chunk, tx.above
+    n = _take(cx, first + cx.lane[lane, ROOM], 0, UNSURE, found, np.int64(0))
+    marked, below = tx.count[MARKED], cx.lane[lane, WAY] == BELOW
+    for i in range(marked):
+        if lists[first + above[i], SIZE_WIDE] > 0:
+            n = _take(cx, first + above[i], 1, UNSURE, found, n)
+    unsure = n
+    if below:
+        for i in range(marked):
+            if i + 2 * LISTS_AHEAD < marked:
+                prefetch(lists, (first + above[i + 2 * LISTS_AHEAD]) * 4)
+            if i + LISTS_AHEAD < marked:
+                head = np.int64(lists[first + above[i + LISTS_AHEAD], HEAD_EXACT])
+                prefetch(chunk, max(0, head) * (PER + 1))
+            n = _take(cx, first + above[i], 0, 0, found, n)
+    else:
+        for i in range(tx.count[DOWN]):
+            at = first + tx.below[i]
+            n = _take(cx, at, 0, 0, found, n)
+            n = _take(cx, at, 1, 0, found, n)
+    return n, unsure
+
+
+# -- the sieve -------------------------------------------------------------------------------------------------
+
+
+@bare
+def _meets(cx, s, tx, below, spans):
+    """Whether a category that a side has now meets the message: 1 yes, 0 no, -1 not to be said."""
+    row = cx.side[s]
+    n = np.int64(row[MANY])
+    if below:
+        for q in range(n):
+            if tx.up[row[NOW + q]]:
+                return 1
+    elif spans < 0:
+        for q in range(n):
+            if tx.down[row[NOW + q]]:
+                return 1
+    else:
+        labels, span = tx.labels, cx.scratch[2]
+        for q in range(n):
+            node = np.int64(row[NOW + q])
+            number, shelf = number_of(labels, node), shelf_of(labels, node)
+            for p in range(spans):
+                if span[2 * p] <= number and number <= span[2 * p + 1]:
+                    return 1
+                if shelf != 0 and holds_point(labels, shelf, span[2 * p], span[2 * p + 1]):
+                    return 1
+    return -1 if n < 0 else 0
+
+
+@bare
+def _sieve(cx, lane, i, n, wide, owed, world):
+    """Keep in the bag what side ``i`` does not rule out; how many. With ``wide``, those that are sure stay untested."""
     tx = taxonomy_at(world.graphs[cx.lane[lane, GRAPH]])
     below = cx.lane[lane, WAY] == BELOW
-    searched = tx.count[HEAD] == tx.count[DOWN]
-    if not below and not searched:
-        return 1
-    marks = tx.up if below else tx.down
-    for j in range(cx.node.shape[2]):
-        node = cx.node[e, i, j]
-        if node >= 0 and (marks[node] or (not below and cx.wide[e, i, j] and tx.up[node])):
-            return 2 if state == EXACT else 1
-    return 0
-
-
-@bare
-def _hopeless(cx, e, g, found, world):
-    """Whether the categories of another side than the one it was found through rule an entry out.
-
-    Looks at nothing else of the entry: most candidates end here, and what costs is to fetch them.
-    """
-    most = cx.node.shape[2]
-    for i in range(cx.group[g, 1]):
-        lane = np.int64(cx.group[g, 2 + i])
-        if i == found or cx.lane[lane, AWAKE] == 0:
+    spans = np.int64(-1)
+    if not below and tx.count[HEAD] < tx.count[DOWN] and 2 * tx.count[OWN] <= cx.scratch.shape[1]:
+        spans = tx.count[OWN]
+        for p in range(spans):
+            node = np.int64(tx.below[p])
+            cx.scratch[2, 2 * p], cx.scratch[2, 2 * p + 1] = number_of(tx.labels, node), last_of(tx.labels, node)
+    elif not below:
+        while expand(tx):
+            pass
+    bag, side, width = cx.bag, cx.side, cx.side.shape[1]
+    kept = np.int64(0)
+    for at in range(n):
+        if at + AHEAD < n:
+            following = (np.int64(bag[at + AHEAD] >> 2) + i) * width
+            prefetch(side, following + MANY)
+            prefetch(side, following + NOW + 3)
+        candidate = bag[at]
+        if wide and candidate & UNSURE == 0:
+            bag[kept] = candidate
+            kept += 1
             continue
-        tx = taxonomy_at(world.graphs[cx.lane[lane, GRAPH]])
-        up, down = tx.up, tx.down
-        below = cx.lane[lane, WAY] == BELOW
-        searched = below or tx.count[HEAD] == tx.count[DOWN]
-        hit = False
-        for j in range(most):
-            node = np.int64(cx.node[e, i, j])
-            if node < 0:
-                continue
-            hit = up[node] != 0 or (not below and down[node] != 0)
-            if not hit and not searched:
-                for q in range(tx.count[OWN]):
-                    hit = hit or reaches(tx.labels, np.int64(tx.below[q]), node)
-            if hit:
-                break
-        if not hit:
-            return True
-    return False
-
-
-@bare
-def _visit(cx, p, g, found, m, world, hits, special, n, n_special, owed):
-    """The entries of a list from posting ``p`` on, found through side ``found`` of group ``g``."""
-    most = cx.node.shape[2]
-    per = cx.node.shape[1] * most
-    other = (found + 1) % max(1, np.int64(cx.group[g, 1])) * most
-    meta = world.clauses.meta
-    serial = cx.count[SERIAL]
-    following = p // per
-    while p >= 0:
-        e = following
-        p = np.int64(cx.link[p, 0])
-        if p >= 0:
-            following = p // per
-            prefetch(cx.node, following * per + other)
-        cx.count[CANDIDATES] += 1
-        if _hopeless(cx, e, g, found, world):
-            cx.count[FALSE_POSITIVES] += 1
-            continue
-        if cx.seen[e] == serial:
-            continue
-        cx.seen[e] = serial
-        ok = True
-        sure = cx.entry[e, CERTAIN] == 1
-        for i in range(cx.group[cx.entry[e, GROUP], 1]):
-            verdict = _passes(cx, e, i, world)
-            if verdict == 0:
-                ok = False
-                break
-            sure = sure and verdict == 2
-        k = np.int64(cx.entry[e, CLAUSE])
-        if ok and not sure:
-            ok = holds(k, m, world)
-        if not ok:
-            cx.count[FALSE_POSITIVES] += 1
-            if cx.side[e, found, STATE] > EXACT and cx.count[EAGER] == 0:
-                cx.side[e, found, DEBT] += 1
-                if cx.side[e, found, DEBT] >= DUE and owed[0] < 64:
-                    owed[0] += 1
-                    owed[owed[0]] = e * cx.node.shape[1] + found
-            continue
-        if meta[k, FLAGS] & (HAS_SIBLING | HAS_EFFECT):
-            special[n_special] = k
-            n_special += 1
-        else:
-            hits[n] = meta[k, PROFILE]
-            n += 1
-    return n, n_special
+        s = np.int64(candidate >> 2) + i
+        verdict = _meets(cx, s, tx, below, spans)
+        if verdict != 0:
+            bag[kept] = candidate | (DOUBT if verdict < 0 else 0)
+            kept += 1
+        elif wide and cx.count[EAGER] == 0:
+            side[s, DEBT] += 1
+            if side[s, DEBT] >= DUE and owed[0] < OWED:
+                owed[0] += 1
+                owed[owed[0]] = s
+    return kept
 
 
 @bare
 def probe(cx, m, world, hits, special, n, n_special):
     """Add the matches of message row ``m``, whose categories are marked, to ``hits`` and ``special``."""
     cx.count[PROBES] += 1
-    cx.count[SERIAL] += 1
-    owed = cx.scratch[2]
+    owed = cx.scratch[1]
     owed[0] = 0
+    sides = sides_of(cx)
     aside = cx.count[EAGER] == 0 and cx.count[PROBES] % ASIDE == 0
+    if cx.count[SERIAL] == LAST_SERIAL:
+        for i in range(cx.seen.shape[0]):
+            cx.seen[i] = 0
+        cx.count[SERIAL] = 0
+    cx.count[SERIAL] += 1
     for g in range(cx.count[N_GROUPS]):
         if cx.group[g, 0] == 0:
             continue
@@ -311,32 +323,39 @@ def probe(cx, m, world, hits, special, n, n_special):
                     other = min(other, found)
         if not possible or best < 0:
             continue
-        lane = np.int64(cx.group[g, 2 + best])
-        first = cx.lane[lane, FIRST]
-        tx = taxonomy_at(world.graphs[cx.lane[lane, GRAPH]])
         if cost > 0:
-            p = np.int64(cx.list[first + cx.lane[lane, ROOM], HEAD_EXACT])
-            n, n_special = _visit(cx, p, np.int64(g), best, m, world, hits, special, n, n_special, owed)
-            below = cx.lane[lane, WAY] == BELOW
-            for i in range(tx.count[MARKED]):
-                at = first + tx.above[i]
-                if below and cx.list[at, HEAD_EXACT] >= 0:
-                    p = np.int64(cx.list[at, HEAD_EXACT])
-                    n, n_special = _visit(cx, p, np.int64(g), best, m, world, hits, special, n, n_special, owed)
-                if cx.list[at, HEAD_WIDE] >= 0:
-                    p = np.int64(cx.list[at, HEAD_WIDE])
-                    n, n_special = _visit(cx, p, np.int64(g), best, m, world, hits, special, n, n_special, owed)
-            for i in range(0 if below else tx.count[DOWN]):
-                at = first + tx.below[i]
-                for wide in range(2):
-                    if cx.list[at, HEAD_EXACT + wide] >= 0:
-                        p = np.int64(cx.list[at, HEAD_EXACT + wide])
-                        n, n_special = _visit(cx, p, np.int64(g), best, m, world, hits, special, n, n_special, owed)
+            lane = np.int64(cx.group[g, 2 + best])
+            many, unsure = _ask(cx, lane, best, taxonomy_at(world.graphs[cx.lane[lane, GRAPH]]))
+            kept = many
+            if unsure > 0:
+                kept = _sieve(cx, lane, best, kept, True, owed, world)
+            for t in range(1, lanes + 1):
+                i = (best + t) % lanes
+                if kept > 0:
+                    kept = _sieve(cx, np.int64(cx.group[g, 2 + i]), i, kept, False, owed, world)
+            matches = 0
+            for at in range(kept):
+                e = np.int64(cx.bag[at] >> 2) // sides
+                if cx.seen[e] == cx.count[SERIAL]:
+                    continue
+                cx.seen[e] = cx.count[SERIAL]
+                k = np.int64(cx.entry[e, CLAUSE])
+                if (cx.entry[e, CERTAIN] == 0 or cx.bag[at] & DOUBT) and not holds(k, m, world):
+                    continue
+                matches += 1
+                if world.clauses.meta[k, FLAGS] & (HAS_SIBLING | HAS_EFFECT):
+                    special[n_special] = k
+                    n_special += 1
+                else:
+                    hits[n] = world.clauses.meta[k, PROFILE]
+                    n += 1
+            cx.count[CANDIDATES] += many
+            cx.count[FALSE_POSITIVES] += many - matches
         if aside:
-            _account(cx, g, best, np.float64(cost), np.float64(other), world)
+            _account(cx, g, best, np.float64(cost), np.float64(other))
     for i in range(owed[0]):
-        e, side = owed[1 + i] // cx.node.shape[1], owed[1 + i] % cx.node.shape[1]
-        if cx.side[e, side, STATE] > EXACT and cx.lane[cx.side[e, side, LANE], AWAKE]:
+        s = owed[1 + i]
+        if cx.side[s, STATE] > EXACT and cx.lane[cx.side[s, LANE], AWAKE]:
             cx.count[DEESCALATIONS] += 1
-            place(cx, e, side, world)
+            place(cx, s)
     return n, n_special

@@ -361,6 +361,8 @@ def _updates(table: Table, rows: Order, values: str) -> UpdateTable:
         value = _coded(value)
         if values == "json":
             value = _json_values(value)
+    elif not isinstance(value, list) and pa.types.is_list(value.type) and pa.types.is_string(value.type.value_type):
+        value = _coded_lists(value)
     return UpdateTable(_contexts(table.column("context")), _names(table.column("attribute"), "attribute"), value, rows)
 
 
@@ -370,6 +372,18 @@ def _is_text(kind: Any) -> bool:
 
 def _coded(column: Any) -> Any:
     return column if pa.types.is_dictionary(column.type) else column.dictionary_encode()
+
+
+def _coded_lists(column: Any) -> Any:
+    """Lists of texts with each text once, as texts are."""
+    if isinstance(column, pa.ChunkedArray):
+        column = column.combine_chunks()
+    flat = column.flatten().dictionary_encode()
+    if not column.null_count:
+        return pa.ListArray.from_arrays(pc.subtract(column.offsets, column.offsets[0]), flat)
+    lengths = np.asarray(pc.fill_null(pc.list_value_length(column), 0))
+    offsets = np.concatenate([[0], np.cumsum(lengths)]).astype(np.int32)
+    return pa.ListArray.from_arrays(pa.array(offsets), flat, mask=column.is_null())
 
 
 def _names(column: Column, what: str) -> Any:
