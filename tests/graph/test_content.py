@@ -153,3 +153,12 @@ def test_pairs_that_are_none_are_refused(topic: ContentGraph) -> None:
         topic.reach_many(np.array([0, 1]), np.array([1]))
     with pytest.raises(GraphError, match="ids are from 0 to 4"):
         topic.reach_many(np.array([0]), np.array([5]))
+
+
+def test_a_graph_may_start_empty() -> None:
+    graph = ContentGraph("topic")
+    sport = graph.add_node("sport")
+    for i in range(40):
+        graph.add_node(f"c{i}", [sport, *([f"c{i - 1}"] if i % 3 else [])])
+    graph.check()
+    assert graph.reaches("sport", "c39") and graph.reaches("c36", "c38") and not graph.reaches("c38", "c39")

@@ -82,8 +82,8 @@ def hang(part: Part) -> Rows:
     one.shelves()
     one.hang(one.topological(places), part.broad)
     lb = one.bundle
-    own = np.searchsorted(part.nodes, part.span)
-    own = places[own[0] : own[1]]
+    first, last = np.searchsorted(part.nodes, part.span)
+    own = places[first:last]
     row = np.zeros(len(lb.pool), np.int32)
     rows, units = kernels.mark_rows(lb, own, row)
     base, starts = np.zeros(rows + 1, np.int32), np.zeros(rows + 2, np.int64)
