@@ -130,7 +130,8 @@ class Labelling:
             rows = np.stack([first[wide], extent[wide]], axis=1)
             rows = rows[np.argsort(rows[:, 0])]
             self.bundle = self.bundle.replace(wide=np.concatenate([self.bundle.wide, rows]))
-        if len(self.bundle.number) or not np.array_equal(first[topo], topo):
+        in_step = self.bundle.stock[NUMBERS] == self.nodes  # so that the next node's number is its id, too
+        if len(self.bundle.number) or not in_step or not np.array_equal(first[topo], topo):
             self._number()
             self._room(numbers=0)
             self.bundle.number[topo] = first[topo]
@@ -152,6 +153,8 @@ class Labelling:
         self.reset(4 * len(topo))
         first, extent = self._forest(topo)
         self.write(topo, first, extent)
+        if len(self.bundle.number):
+            self.bundle.number[self.alive == 0] = -1
         self.shelves()
         (hang or _hang)(self, topo, extent)
         used = int(self.bundle.stock[UNITS])

@@ -77,8 +77,8 @@ def hang(part: Part) -> Rows:
     one.link(len(part.nodes), part.parents, part.children)
     places = np.arange(len(part.nodes), dtype=np.int32)
     one.reset(4 * len(places))
-    one.write(places, places, part.extent)
     one.bundle.stock[NUMBERS] = len(places)
+    one.write(places, places, part.extent)
     one.shelves()
     one.hang(one.topological(places), part.broad)
     lb = one.bundle
