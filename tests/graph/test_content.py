@@ -153,3 +153,26 @@ def test_pairs_that_are_none_are_refused(topic: ContentGraph) -> None:
         topic.reach_many(np.array([0, 1]), np.array([1]))
     with pytest.raises(GraphError, match="ids are from 0 to 4"):
         topic.reach_many(np.array([0]), np.array([5]))
+
+
+def test_a_graph_may_start_empty() -> None:
+    graph = ContentGraph("topic")
+    sport = graph.add_node("sport")
+    for i in range(40):
+        graph.add_node(f"c{i}", [sport, *([f"c{i - 1}"] if i % 3 else [])])
+    graph.check()
+    assert graph.reaches("sport", "c39") and graph.reaches("c36", "c38") and not graph.reaches("c38", "c39")
+
+
+@pytest.mark.parametrize("gone", ["baseball", "soccer", "sport"])
+def test_labelling_anew_leaves_holes_where_they_are(topic: ContentGraph, gone: str) -> None:
+    hole = topic.id(gone)
+    last = topic.size - 1
+    topic.remove_node(gone)
+    topic.remove_node(last) if last != hole else None
+    topic.relabel()
+    topic.add_node("cricket", ["boston"] if "boston" in topic else [])
+    topic.add_node("test cricket", ["cricket"])
+    topic.check()
+    assert topic.reaches("cricket", "test cricket") and not topic.reaches("test cricket", "cricket")
+    assert not topic.reach_many(np.full(topic.size, hole), np.arange(topic.size))[np.arange(topic.size) != hole].any()

@@ -275,7 +275,7 @@ class ContentGraph:
         lb = self.bundle()
         each = [lb.extent, *([lb.number] if len(lb.number) else []), *([lb.shelf, lb.level] if len(lb.shelf) else [])]
         shelves = lb.stock[UNITS] * lb.pool.itemsize if len(lb.shelf) else 0
-        return self.size * sum(array.itemsize for array in each) + lb.wide.nbytes + int(shelves)
+        return int(self.size * sum(array.itemsize for array in each) + lb.wide.nbytes + shelves)
 
     def alive(self) -> NDArray[np.uint8]:
         """[id]: 1 where there is a category."""

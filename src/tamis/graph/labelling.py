@@ -7,7 +7,7 @@ names. The kernels are :mod:`tamis.kernels.digraph` and :mod:`tamis.kernels.labe
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -24,9 +24,11 @@ BROAD = 2
 """With so many below it in its tree, a category has all its points on its own shelf: chains of bases end there."""
 SLACK = 65_536  # numbers and units that may be given up before labelling anew is worth a thought
 _PER_NODE = {"number": -1, "extent": NOTHING, "shelf": 0, "level": 0, "trunk": -1, "down": -1, "up": -1}
-"""What a category starts with. Numbers and shelves are not there as long as they say nothing."""
+"""What a category starts with."""
+_OPTIONAL = ("number", "shelf")  # not there as long as they say nothing
 _PER_EDGE = ("parent", "child", "next_down", "next_up")
 _NONE = np.empty(0, np.int32)
+R = TypeVar("R", Labels, Edges)
 
 
 class Labelling:
@@ -128,7 +130,8 @@ class Labelling:
             rows = np.stack([first[wide], extent[wide]], axis=1)
             rows = rows[np.argsort(rows[:, 0])]
             self.bundle = self.bundle.replace(wide=np.concatenate([self.bundle.wide, rows]))
-        if len(self.bundle.number) or not np.array_equal(first[topo], topo):
+        in_step = self.bundle.stock[NUMBERS] == self.nodes  # so that the next node's number is its id, too
+        if len(self.bundle.number) or not in_step or not np.array_equal(first[topo], topo):
             self._number()
             self._room(numbers=0)
             self.bundle.number[topo] = first[topo]
@@ -150,6 +153,8 @@ class Labelling:
         self.reset(4 * len(topo))
         first, extent = self._forest(topo)
         self.write(topo, first, extent)
+        if len(self.bundle.number):
+            self.bundle.number[self.alive == 0] = -1
         self.shelves()
         (hang or _hang)(self, topo, extent)
         used = int(self.bundle.stock[UNITS])
@@ -210,10 +215,7 @@ class Labelling:
         have = len(self.bundle.extent)
         if nodes > have:
             room = nodes + have
-            lb, eg = self.bundle.asdict(), self.adjacency.asdict()
-            for arrays in (lb, eg):
-                arrays.update({n: _grown(arrays[n], room, _PER_NODE[n]) for n in _PER_NODE if len(arrays.get(n, ""))})
-            self.bundle, self.adjacency = Labels(**lb), Edges(**eg)
+            self.bundle, self.adjacency = _roomier(self.bundle, room), _roomier(self.adjacency, room)
             self.alive = _grown(self.alive, room, 0)
         self._room(numbers=nodes - self.nodes)
         lb = self.bundle
@@ -341,6 +343,13 @@ def broad(extent: Ids) -> NDArray[np.uint8]:
 
 def _hang(labelling: Labelling, topo: Ids, extent: Ids) -> None:
     labelling.hang(topo, broad(extent))
+
+
+def _roomier(record: R, nodes: int) -> R:
+    """The record with room for so many nodes; what is not there as it says nothing stays away."""
+    arrays = {name: getattr(record, name) for name in _PER_NODE if name in record.FIELDS}
+    kept = {name for name in _OPTIONAL if not len(arrays.get(name, ()))}
+    return record.replace(**{n: _grown(array, nodes, _PER_NODE[n]) for n, array in arrays.items() if n not in kept})
 
 
 def _row(edge: int, following: Ids, ends: Ids) -> list[int]:

@@ -77,13 +77,13 @@ def hang(part: Part) -> Rows:
     one.link(len(part.nodes), part.parents, part.children)
     places = np.arange(len(part.nodes), dtype=np.int32)
     one.reset(4 * len(places))
-    one.write(places, places, part.extent)
     one.bundle.stock[NUMBERS] = len(places)
+    one.write(places, places, part.extent)
     one.shelves()
     one.hang(one.topological(places), part.broad)
     lb = one.bundle
-    own = np.searchsorted(part.nodes, part.span)
-    own = places[own[0] : own[1]]
+    first, last = np.searchsorted(part.nodes, part.span)
+    own = places[first:last]
     row = np.zeros(len(lb.pool), np.int32)
     rows, units = kernels.mark_rows(lb, own, row)
     base, starts = np.zeros(rows + 1, np.int32), np.zeros(rows + 2, np.int64)

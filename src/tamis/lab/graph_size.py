@@ -117,10 +117,10 @@ def sizes(setting: Setting) -> Findings:
         judge.claims,
         [Plot("", "content lists and labels", plots.draw([panel], "graph-size", 3.8))],
         [
-            "A list has all categories that match, 4 bytes each, and 4 bytes where it starts; ours is all that a test of "
-            "reachability reads: 2 bytes per category in a tree, else also its level, its shelf and all shelves. The "
-            "topics that we make have the paper's numbers of nodes and about two edges each; how deep they are was "
-            "chosen so that lists come near the paper's factor."
+            "A list has all categories that match, 4 bytes each, and 4 bytes where it starts; ours is all that a test "
+            "of reachability reads: 2 bytes per category in a tree, else also its level, its shelf and all shelves. "
+            "The topics that we make have the paper's numbers of nodes and about two edges each; how deep they are "
+            "was chosen so that lists come near the paper's factor."
         ],
     )
 
