@@ -193,7 +193,8 @@ def _what(plain: set[str], reasons: list[str]) -> What:
             0, "no false positives: only messages are shed, because a lost update makes false positives, too."
         )
         return "messages"
-    reasons.append("messages and updates are shed alike; 'no false positives' would shed messages only.")
+    how = "shed alike" if "single" in plain else "shed, first those whose loss makes the fewest errors"
+    reasons.append(f"messages and updates are {how}; 'no false positives' would shed messages only.")
     return "both"
 
 

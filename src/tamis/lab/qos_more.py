@@ -70,7 +70,7 @@ def bounds(setting: Setting) -> Findings:
         Plot("-bounds", "Errors by the bound on latency", plots.draw([panel], "bounds", 3.6)),
     ]
     return Findings(
-        room.parameters(bounds=list(BOUNDS), limit=LIMIT, overload=OVERLOAD, factor=round(room.factor, 2)),
+        room.parameters(bounds=list(BOUNDS), limit=LIMIT, overload=OVERLOAD),
         room.entries(),
         [table_of(room, f"A burst of {OVERLOAD:g} times what batches can do")],
         claims.judge.claims,
@@ -127,7 +127,7 @@ def long(setting: Setting) -> Findings:
         figure_4(room, list(chosen), "long"),
         Plot("-length", "Errors by the length of the burst", plots.draw([panel], "length", 3.6)),
     ]
-    given = room.parameters(BD=list(LENGTHS), overload=OVERLOAD, factor=round(room.factor, 2))
+    given = room.parameters(BD=list(LENGTHS), overload=OVERLOAD)
     return Findings(given, entries, [table], [*judged, *claims.judge.claims], pictures, NOTES)
 
 
