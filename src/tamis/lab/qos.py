@@ -29,9 +29,9 @@ LOAD: Final = 2.95
 """Burst work per second of the burst: the paper's traditional processing ended a burst of 10 s 19.5 s late."""
 QUIET: Final = 0.8
 """The most that the quiet phase may load the slowed machine; a burst is then less than 2.95 times its capacity."""
-SLOW: Final = 12.0
-"""How slow the machine is made at most to overload batches: the slower it is, the more the fixed part of a log counts,
-of which a larger world has less."""
+SLOW: Final = 36.0
+"""About how slow the machine is made at most where the burst is made heavier: the slower it is, the more the fixed part
+of a log counts; the faster, the more events there are."""
 SAMPLE: Final = 2.0  # seconds of a phase that the calibration works, unless it works the whole
 TIMES: Final = 2  # drives of a contender whose capacity decides
 BINS: Final = 0.5  # seconds per point of a plot
@@ -74,10 +74,15 @@ class Room:
     """A stage, its serial truth, and how slow the machine is made; runs contenders and keeps what they did."""
 
     def __init__(
-        self, setting: Setting, phases: Sequence[Phase], overload: float | None = None, more_updates: bool = False
+        self,
+        setting: Setting,
+        phases: Sequence[Phase],
+        overload: float | None = None,
+        more_updates: bool = False,
+        slow: float = SLOW,
     ) -> None:
         plots.needed()
-        self.given = phases
+        self.given, self.slow = phases, slow
         self.setting, self.profiles = setting, profiles_at(setting.scale)
         self.phases = workload.scaled(phases, setting.scale)
         self.stage = Stage(self.profiles, setting.seed, self.phases)
@@ -111,7 +116,7 @@ class Room:
         """Makes the burst too heavy for batches on a machine that is not very slow, and the machine then as slow as it
         takes: what a heavier burst costs has to be measured."""
         for _ in range(2):  # the first time, what a log costs in itself still counts
-            self.factor *= max(1.0, overload / (batched(self.stage, AGILE, SAMPLE) * min(self.slowness, SLOW)))
+            self.factor *= max(1.0, overload / (batched(self.stage, AGILE, SAMPLE) * min(self.slowness, self.slow)))
             self._restage(self.factor, self.factor)
         self.loads["burst, batched"] = batched(self.stage, AGILE, np.inf)
         self.slowness = overload / self.loads["burst, batched"]
@@ -120,7 +125,7 @@ class Room:
         """As many updates as it takes, on a machine that is not so slow that the fixed part of a log is all that
         counts."""
         for _ in range(2):
-            self.factor *= max(1.0, LOAD / (self.loads["burst, one at a time"] * min(self.slowness, 3 * SLOW)))
+            self.factor *= max(1.0, LOAD / (self.loads["burst, one at a time"] * min(self.slowness, self.slow)))
             self._restage(1.0, self.factor)
             _, self.loads["burst, one at a time"] = load_of(self.stage, AGILE, SAMPLE)
         self.slowness = min(LOAD / self.loads["burst, one at a time"], QUIET / self.loads["quiet phase"])
