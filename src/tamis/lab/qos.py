@@ -135,7 +135,7 @@ class Room:
         counts: a disturbed machine only makes them later, and beyond their capacity by far more than it was
         disturbed."""
         drives = []
-        for _ in range(TIMES if isinstance(one.policy, Batch) and "burst, batched" in self.loads else 1):
+        for _ in range(TIMES if isinstance(one.policy, Batch) and self.factor > 1 else 1):
             self.stage.course.chunk.first = -1  # every flow numbers the events itself
             filter = self.stage.load(make(name, one.options))
             flow = Flow(policy=one.policy, seed=self.setting.seed)
