@@ -271,5 +271,14 @@ def test_every_measure_reaches_prometheus() -> None:
         assert value(f"tamis_flow_{what}_seconds_count") in (20, 21)
         assert value(f"tamis_flow_{what}_seconds_bucket", le="60.0") in (20, 21)
     text = generate_latest(registry).decode()
-    for name in ("missed", "suspect", "outdated", "logs", "cost_seconds", "cost_deviation", "latency_max_seconds"):
+    for name in (
+        "missed",
+        "suspect",
+        "outdated",
+        "deferred",
+        "logs",
+        "cost_seconds",
+        "cost_deviation",
+        "latency_max_seconds",
+    ):
         assert f"tamis_flow_{name}" in text

@@ -28,6 +28,7 @@ from tamis.flow import Batch, Flow, Hybrid, Policy, Shed, Traditional, batch_siz
         ("latency <= 1s, jitter <= 100 ms, batch time <= 50ms", Hybrid(1.0, limit=0.05)),
         ("latency <= 1s, no errors, prefer no errors", Batch(latency=1.0)),
         ("latency <= 1s, no errors, prefer latency", Hybrid(1.0, "messages")),
+        ("latency <= 1s, no false negatives, prefer no errors", Batch(latency=1.0)),
         (["latency <= 200ms", "no false positives"], Hybrid(0.2, "messages")),
     ],
 )

@@ -12,7 +12,7 @@ import pytest
 
 from tamis import EventLog, Filter, Matches, ReferenceFilter, UsageError
 from tamis.engine.shard import Found, Shard
-from tamis.flow import Batch, Hybrid, Shed, Traditional
+from tamis.flow import Batch, Hybrid, Shed, Traditional, debt
 from tamis.spark import match_stream
 from tamis.spark.control import controlled, read_qos
 from tamis.testing import compare, random_log
@@ -57,6 +57,31 @@ def test_what_is_shed_is_named_and_the_rest_is_as_it_would_be_without_it() -> No
     assert again.shed == done.shed, "a second attempt must shed the same"
     later = controlled(log, process, Hybrid(0.02, "messages"), {**done.memory, "spent": 1.0}, 3)
     assert len(later.shed) == 500, "what has waited longer than the bound is late"
+
+
+def test_updates_that_a_micro_batch_had_no_time_for_are_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(debt, "PINNED", 0)  # what is put off moves into a chunk of its own at once
+    rng = np.random.default_rng(9)
+    n = 4_000
+    names = [f"c{k}" for k in rng.integers(3_000, size=n)]
+    log = EventLog.merge(
+        messages={"x": rng.random(50), "seq": np.arange(50) * 80},
+        updates={"context": names, "attribute": "y", "value": np.arange(n) * 1.0, "seq": np.arange(n) * 1.0 + 0.5},
+    )
+    f = Filter()
+    for k in range(3_000):
+        f.subscribe(f"p{k}", "x > ctx.y", context=f"c{k}")
+
+    def process(part: EventLog) -> Found:
+        found = f.process(part)
+        return Found(found.message, list(found.profile), np.zeros(len(found), np.int64), [])
+
+    done = controlled(log, process, Hybrid(0.003, "updates"), None, 3)
+    lost = [row for kind, row in done.shed if kind == "update"]
+    assert 0 < len(lost) == len(set(lost)) == len(done.shed)
+    kept = np.setdiff1d(np.arange(n), lost)
+    expected = {names[row]: float(row) for row in kept.tolist()}  # the last of each that was not lost
+    assert {name: f.context(name).get("y") for name in expected} == expected
 
 
 def test_a_wish_and_a_consistency_become_a_policy() -> None:

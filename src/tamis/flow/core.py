@@ -126,7 +126,7 @@ class Flow:
         self.undelivered: deque[Delivery] = deque()
         """Deliveries that a live run found and whose consumer left; the next run begins with them."""
         self._balance = Balance(self.classes.names)
-        self._rate = Rate()
+        self._rate, self._served = Rate(), Rate()
         self._rng = np.random.default_rng(seed)
         self._last_latency: float | None = None
         self._now = -math.inf
@@ -230,6 +230,7 @@ class Flow:
         self._balance.delivered += work.counts - rejected
         self.doubt.delivered(work.pieces, work.consistency, len(late))
         self._measure(now - late)
+        self._served.add(len(late), now)
         self.logs += 1
         self.costs.learn(work.messages, work.updates, now - work.taken if seconds is None else seconds)
 
@@ -279,6 +280,10 @@ class Flow:
     def rate(self, now: float) -> float:
         """Messages per second that arrive, about."""
         return self._rate.per_second(now)
+
+    def served(self, now: float) -> float:
+        """Messages per second that are delivered, about."""
+        return self._served.per_second(now)
 
     def thin(self, wanted: Counts) -> None:
         """Shed so many events of each sort and class, at random."""

@@ -21,8 +21,8 @@ FIRST: Final = (300e-6, 100e-6, 1e-6)
 FORGET: Final = 0.98
 """The weight of a log when the next one has come: the last fifty count most."""
 INERTIA: Final = 0.02
-"""How much figures cling to the usual: enough that they stay near it where logs do not tell them from each other, as when
-all have the same number of updates per message. A wrong share would be fatal for who sheds by it: what he thinks
+"""How much figures cling to the usual: enough that they stay near it where logs do not tell them from each other, as
+when all have the same number of updates per message. A wrong share would be fatal for who sheds by it: what he thinks
 expensive he sheds, and then it hardly occurs in his logs."""
 LEAST: Final = 0.125
 """No event costs less than this share of the usual."""

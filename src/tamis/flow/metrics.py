@@ -72,6 +72,7 @@ class FlowCollector:
         yield cost
         for what, words, number in (
             ("outdated", "Values of contexts that lack their last update.", float(flow.doubt.outdated)),
+            ("deferred", "Updates that were put off until there is time.", float(len(flow.debt))),
             ("latency_max_seconds", "The longest latency so far.", flow.latency.max),
             ("cost_deviation", "Mean relative error of the estimated costs.", costs.deviation),
         ):

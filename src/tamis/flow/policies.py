@@ -65,6 +65,9 @@ class Desk(Protocol):
     def rate(self, now: float) -> float:
         """Messages per second that arrive."""
 
+    def served(self, now: float) -> float:
+        """Messages per second that are delivered."""
+
     def thin(self, wanted: Counts) -> None:
         """Shed so many of each sort and class, at random."""
 
@@ -303,6 +306,7 @@ class Hybrid:
         for level in desk.classes.levels if goal > 0 else ():
             if self.what != "messages" and costs.update:
                 within = costs.update / costs.message if costs.message else math.inf
+                within *= max(1.0, desk.rate(now) / max(desk.served(now), 1e-9))  # not all that wait will see it
                 goal -= desk.supersede(math.ceil(goal / costs.update), within, level) * costs.update
             if goal <= 0:
                 break
@@ -320,7 +324,7 @@ class Hybrid:
         not, about 1 / contexts as many errors as a message has matches. So the number of matches does not matter.
         """
         costs, queue = desk.costs, desk.queue
-        meanwhile = queue.messages + desk.rate(now) * self.bound
+        meanwhile = 2 * desk.served(now) * self.bound
         by_message = costs.update
         by_update = costs.message * meanwhile / queue.contexts
         messages = int(waiting[MESSAGE].sum()) * costs.message * by_update**2

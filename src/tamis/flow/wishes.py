@@ -74,7 +74,7 @@ def choose(wishes: str | Iterable[str]) -> Choice:
     latency, jitter = bounds.get("latency"), bounds.get("jitter")
     limit = min((bounds[name] for name in ("batch time", "jitter") if name in bounds), default=None)
     exact = "errors" in plain or {"negatives", "positives"} <= plain
-    if latency is not None and exact and "prefer no errors" in plain:
+    if latency is not None and (exact or "negatives" in plain) and "prefer no errors" in plain:
         reasons.insert(0, f"no errors go before latency <= {latency:g} s: nothing is shed, and batches are kept short.")
         return Choice(Batch(consistency, limit, latency), tuple(reasons))
     if latency is None:
@@ -193,7 +193,8 @@ def _what(plain: set[str], reasons: list[str]) -> What:
             0, "no false positives: only messages are shed, because a lost update makes false positives, too."
         )
         return "messages"
-    reasons.append("messages and updates are shed alike; 'no false positives' would shed messages only.")
+    how = "shed alike" if "single" in plain else "shed, first those whose loss makes the fewest errors"
+    reasons.append(f"messages and updates are {how}; 'no false positives' would shed messages only.")
     return "both"
 
 

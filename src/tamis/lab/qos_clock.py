@@ -58,6 +58,8 @@ class Drive:
     logs: int
     ended: float
     """When the last event was done."""
+    interrupted: int = 0
+    """Logs in which the machine did something else."""
 
     @property
     def worst(self) -> float:
@@ -113,9 +115,8 @@ class Stopwatch:
         return matches, took
 
 
-def processing(filter: Filter, slowness: float, watch: Stopwatch | None = None) -> Process:
+def processing(filter: Filter, slowness: float, watch: Stopwatch) -> Process:
     """A filter on a machine that is so many times slower than this one."""
-    watch = Stopwatch() if watch is None else watch
 
     def process(work: Work) -> tuple[Matches, float]:
         matches, took = watch.timed(filter, work.log)
@@ -237,7 +238,7 @@ def load_of(stage: Stage, options: Options, seconds: float) -> tuple[float, floa
             low, high = chunk.until(start), chunk.until(stop)
             flow.offer_chunk(chunk, stop, low, high)
             spent = 0.0
-            process = processing(filter, 1.0)
+            process = processing(filter, 1.0, Stopwatch())
             while (work := flow.take(stop)) is not None:
                 matches, took = process(work)
                 spent += took
@@ -292,6 +293,7 @@ def plain(one: Drive) -> dict[str, Any]:
         "longest queue": int(one.queued.max()),
         "longest log of one message": round(one.longest, 5),
         "longest overrun of a log": round(one.overrun, 5),
+        "interrupted logs": one.interrupted,
         "control, microseconds per log": round(one.control * 1e6, 1),
         "balance": {sort: dict(parts) for sort, parts in one.balance.items()},
     }

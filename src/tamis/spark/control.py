@@ -85,7 +85,7 @@ def controlled(
         flow.done(work, _NOTHING, now, seconds=work.expected)
     flow.give_up()  # what there was no time for is shed, as a micro-batch ends
     flow.check()
-    shed = [(KINDS[kind], row) for piece in gone for kind, row in _rows(log, piece)]
+    shed = [(KINDS[kind], row) for piece in gone for kind, row in _rows(chunk, piece)]
     return Controlled(_joined(parts), shed, {"costs": learned.to_state(), "spent": spent}, flow.doubt.suspect)
 
 
@@ -105,9 +105,10 @@ def _as_given(log: EventLog, chunk: Chunk) -> EventLog:
     return replace(log, **changed)
 
 
-def _rows(log: EventLog, piece: Piece) -> list[tuple[int, int]]:
-    """Sort and row of shed events: messages and updates only."""
-    kinds, at = piece.kind, piece.chunk.at[piece.positions]
+def _rows(chunk: Chunk, piece: Piece) -> list[tuple[int, int]]:
+    """Sort and row of shed events: messages and updates only. Those that were put off may lie in another chunk now."""
+    places, log = piece.seq - chunk.first, chunk.log
+    kinds, at = chunk.kind[places], chunk.at[places]
     rows = np.zeros(len(kinds), np.int64)
     for kind, table in ((0, log.message_rows), (1, None if log.updates is None else log.updates.rows)):
         mine = kinds == kind
