@@ -296,7 +296,7 @@ def _holds(labels, held, x):
 
 
 @bare
-def _common(cx, labels, node, x, largest):
+def _common(labels, node, x, largest):
     """The lowest category above ``node`` that reaches ``x``; -1 when it is far or large."""
     up = np.int64(labels.trunk[node])
     for _ in range(CLIMB):
@@ -354,7 +354,7 @@ def _follow(cx, s, lane, world):
             elif needed[j] == 0 or _holds(labels, np.int64(row[held + j]), x):
                 if needed[j] == 0:
                     # A category that is no longer needed: a near ancestor of both, or it moves.
-                    up = _common(cx, labels, np.int64(row[held + j]) >> 1, x, largest)
+                    up = _common(labels, np.int64(row[held + j]) >> 1, x, largest)
                     _unlink(cx, s, j)
                     _link(cx, s, j, up if up >= 0 else x, np.int64(up >= 0))
                     cx.count[ESCALATIONS] += up >= 0
