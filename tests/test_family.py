@@ -172,3 +172,27 @@ def test_a_tree_that_empties_and_fills_again() -> None:
                 found.unsubscribe(f"p{i}")
             assert found.match({"x": 1000.0, "y": 9.0}) == []
             found.check()
+
+
+def test_where_all_values_jump_cost_keeps_one_attribute_sharp() -> None:
+    """Weighed each for itself, both would be given up: each relies on the other to shut most entries out."""
+    rng, n, jumps = np.random.default_rng(4), 1_000, 10
+    f = Filter(index="skiplist", policy="cost")
+    names = [f"c{i}" for i in range(n)]
+    text = "x between ctx.x - 15 and ctx.x + 15 and y between ctx.y - 40 and ctx.y + 40"
+    f.subscribe_many(text, {"id": np.arange(n), "context": names})
+    contexts = f.context_index(names)
+    for name in "xy":
+        f.update_many(contexts, name, rng.uniform(0, 1_000, n))
+
+    def tests_per_message(messages: int) -> float:
+        before = f.stats["postfiltered"]
+        for _ in range(messages):
+            for name in "xy":
+                f.update_many(contexts[rng.integers(0, n, jumps)], name, rng.uniform(0, 1_000, jumps))
+            f.match(dict(zip("xy", rng.uniform(0, 1_000, 2).tolist(), strict=True)))
+        return (f.stats["postfiltered"] - before) / messages
+
+    tests_per_message(600)
+    assert tests_per_message(200) < n / 2
+    f.check()
