@@ -27,7 +27,7 @@ def run(name: str, setting: Setting, out: Path) -> experiment.Result:
 @pytest.mark.parametrize("name", ["graph-fig6", "graph-fig7", "graph-moves"])
 def test_all_contenders_are_measured(name: str, tmp_path: Path) -> None:
     result = run(name, TINY, tmp_path)
-    wanted = set(graphs.STRATEGIES) if name == "graph-moves" else set(ALL)
+    wanted = {*graphs.STRATEGIES, *graphs.ENGINE} if name == "graph-moves" else set(ALL)
     assert {entry["contender"] for entry in result.measurements} == wanted
     for entry in result.measurements:
         assert all(math.isfinite(value) and value >= 0 for value in entry.values() if isinstance(value, float))
