@@ -78,6 +78,7 @@ soak: setup ## the tests with long random runs (hypothesis profile 'soak')
 	HYPOTHESIS_PROFILE=soak $(BIN)/python -m pytest -n $(JOBS) tests
 	$(BIN)/python tests/soak/run.py
 	$(BIN)/python tests/soak/graphs.py
+	$(BIN)/python tests/soak/topics.py
 
 soak-spark: setup ## kill a Spark pipeline a hundred times over a million events
 	$(BIN)/python tests/soak/spark.py

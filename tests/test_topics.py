@@ -217,6 +217,27 @@ def test_users_that_move_nearby_escalate_and_come_back() -> None:
     f.check()
 
 
+def test_another_parent_does_not_hide_a_user() -> None:
+    """``covers`` with several parents: a message from beside the common ancestor that a user escalated to."""
+    edges = [("building", "hall"), ("building", "office"), ("office", "desk"), ("team", "desk"), ("office", "sofa")]
+    edges += [("town", "building"), ("town", "team"), *(("town", f"street {i}") for i in range(200))]
+    graph = ContentGraph.from_edges(edges, name="place")
+    f, reference = Filter(graphs=[graph]), ReferenceFilter(graphs=[graph])
+    for one in (f, reference):
+        one.update("ann", place="hall")
+        one.subscribe("p", "place covers ctx.place", "ann")
+    rng = np.random.default_rng(3)
+    for _ in range(20):
+        log = EventLog.builder()
+        for place in rng.choice(["hall", "office", "desk", "sofa"], 5).tolist():
+            log.update("ann", {"place": place})
+            for asked in ("team", "building", "office", "desk", "sofa", "street 1"):
+                log.message({"place": asked})
+        assert differences(f, reference, log.build()) == []
+        f.check()
+    assert f.stats["escalations"] > 0
+
+
 def test_lanes_fall_asleep_and_wake() -> None:
     """A lane whose context values race is not kept up while the other one will do, and comes back."""
     rng = np.random.default_rng(7)

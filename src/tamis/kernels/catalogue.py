@@ -39,7 +39,7 @@ from .bundles import (
     TEMPLATE,
 )
 from .jit import bare
-from .labels import extent_of, reaches
+from .labels import extent_of, number_of, reaches, shelf_of
 from .postfilter import constant
 from .records import Record
 from .simd import prefetch
@@ -290,19 +290,34 @@ def place(cx, s):
 
 
 @bare
-def _holds(labels, held, x):
-    """Whether what a side holds contains a category."""
-    return held >= 0 and (held >> 1 == x or ((held & 1) != 0 and reaches(labels, held >> 1, x)))
+def _stands_for(labels, way, up, x):
+    """Whether entries that ask for ``x`` may be listed as wide at ``up``.
+
+    A message below ``x`` finds them there whenever ``up`` reaches ``x``. One above ``x`` looks only at what is above and
+    below itself, so all that is above ``x`` has to be above or below ``up``, which another parent of ``x`` need not be.
+    It is so where ``x`` is in the tree of ``up`` and has no exceptions of its own.
+    """
+    if way == BELOW:
+        return reaches(labels, up, x)
+    low, number = number_of(labels, up), number_of(labels, x)
+    inside = low <= number and number <= low + extent_of(labels, up)
+    return inside and shelf_of(labels, up) == shelf_of(labels, x)
 
 
 @bare
-def _common(labels, node, x, largest):
-    """The lowest category above ``node`` that reaches ``x``; -1 when it is far or large."""
+def _holds(labels, way, held, x):
+    """Whether a side that holds a category is found for another."""
+    return held >= 0 and (held >> 1 == x or ((held & 1) != 0 and _stands_for(labels, way, held >> 1, x)))
+
+
+@bare
+def _common(labels, way, node, x, largest):
+    """The lowest category above ``node`` that stands for ``x``; -1 when it is far or large."""
     up = np.int64(labels.trunk[node])
     for _ in range(CLIMB):
         if up < 0 or extent_of(labels, up) >= largest:
             return np.int64(-1)
-        if reaches(labels, up, x):
+        if _stands_for(labels, way, up, x):
             return up
         up = np.int64(labels.trunk[up])
     return np.int64(-1)
@@ -321,7 +336,7 @@ def _follow(cx, s, lane, world):
     if n < 0:
         _everywhere(cx, s)
         return True
-    labels = taxonomy_at(world.graphs[cx.lane[lane, GRAPH]]).labels
+    labels, way = taxonomy_at(world.graphs[cx.lane[lane, GRAPH]]).labels, cx.lane[lane, WAY]
     held = NOW + most
     needed, missing = cx.scratch[0], cx.scratch[1]
     used, lost = 0, 0
@@ -332,7 +347,7 @@ def _follow(cx, s, lane, world):
     for q in range(n):
         found = False
         for j in range(most):
-            if _holds(labels, np.int64(row[held + j]), np.int64(row[NOW + q])):
+            if _holds(labels, way, np.int64(row[held + j]), np.int64(row[NOW + q])):
                 needed[j] = 1
                 found = True
                 exact = exact and row[held + j] & 1 == 0
@@ -351,10 +366,10 @@ def _follow(cx, s, lane, world):
         for j in range(most):
             if row[held + j] < 0:
                 spare = j if spare < 0 else spare
-            elif needed[j] == 0 or _holds(labels, np.int64(row[held + j]), x):
+            elif needed[j] == 0 or _holds(labels, way, np.int64(row[held + j]), x):
                 if needed[j] == 0:
                     # A category that is no longer needed: a near ancestor of both, or it moves.
-                    up = _common(labels, np.int64(row[held + j]) >> 1, x, largest)
+                    up = _common(labels, way, np.int64(row[held + j]) >> 1, x, largest)
                     _unlink(cx, s, j)
                     _link(cx, s, j, up if up >= 0 else x, np.int64(up >= 0))
                     cx.count[ESCALATIONS] += up >= 0
@@ -587,7 +602,7 @@ def check(cx, ids, world):
                 if state != EVERYWHERE:
                     return 6, k, i
                 continue
-            labels = taxonomy_at(world.graphs[cx.lane[lane, GRAPH]]).labels
+            labels, way = taxonomy_at(world.graphs[cx.lane[lane, GRAPH]]).labels, cx.lane[lane, WAY]
             used = 0
             for j in range(most):
                 held, spot = np.int64(row[NOW + most + j]), np.int64(cx.spot[s, j])
@@ -616,7 +631,7 @@ def check(cx, ids, world):
                 for j in range(most):
                     held = np.int64(row[NOW + most + j])
                     covered = covered or (
-                        _holds(labels, held, np.int64(row[NOW + q])) and (state == ROUGH or held & 1 == 0)
+                        _holds(labels, way, held, np.int64(row[NOW + q])) and (state == ROUGH or held & 1 == 0)
                     )
                 if not covered:
                     return 6, k, i
