@@ -238,6 +238,22 @@ def test_another_parent_does_not_hide_a_user() -> None:
     assert f.stats["escalations"] > 0
 
 
+def test_graphs_grow_while_nobody_asks_for_them() -> None:
+    """Lists that are empty when categories are added have room for them when somebody comes."""
+    graph = ContentGraph.from_edges([("all", "n0")], name="topic")
+    f = Filter(graphs=[graph])
+    f.subscribe("p", "topic within 'all'")
+    assert f.match({"topic": "n0"}) == ["p"]
+    f.unsubscribe("p")
+    assert f.match({"topic": "n0"}) == []
+    for i in range(1, 5_000):
+        graph.add_node(f"n{i}", ["all"])
+    assert f.match({"topic": "n1"}) == []
+    f.subscribe_many("topic within {t}", {"id": np.arange(5_000), "t": [f"n{i}" for i in range(5_000)]})
+    f.check()
+    assert [f.match({"topic": f"n{i}"}) for i in (0, 1, 4_999)] == [[0], [1], [4_999]]
+
+
 def test_lanes_fall_asleep_and_wake() -> None:
     """A lane whose context values race is not kept up while the other one will do, and comes back."""
     rng = np.random.default_rng(7)

@@ -266,14 +266,15 @@ class Filter:
             self._contexts.forget_lists(kinds, self._values)
 
     def _rebuild(self) -> None:
-        """A graph has changed: gates that ask it may open or close."""
+        """A graph has changed: gates that ask it may open or close, and it may have other categories."""
+        sizes = self._categories.sizes()
         for shard, index in enumerate(self._indexes):
             world = self._world(shard)
             if self._compiler.gated:
                 index.build(self._live(shard), world, len(self._compiler.attributes))
             filed = self._live(shard, filed=True)
-            if len(filed):
-                self._catalogues[shard].build(filed, world, self._categories.sizes())
+            if len(filed) or not self._catalogues[shard].fits(sizes):
+                self._catalogues[shard].build(filed, world, sizes)
 
     def _index_clauses(self, clauses: NDArray[np.int32]) -> None:
         self._fit()

@@ -120,6 +120,10 @@ class CatalogueIndex:
         slot = self.bundle.slot
         return attribute < len(slot) and bool(slot[attribute] >= 0)
 
+    def fits(self, sizes: list[int]) -> bool:
+        """Whether its lists are those of graphs of these sizes; without lists it fits any."""
+        return not self._keys or self._sizes == sizes
+
     def build(self, ids: Ids, world: World, sizes: list[int]) -> None:
         """Drop everything and enter clauses ``ids``. O(N)."""
         survey = _survey(ids, world)

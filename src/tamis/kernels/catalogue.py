@@ -293,7 +293,7 @@ def place(cx, s):
 def _stands_for(labels, way, up, x):
     """Whether entries that ask for ``x`` may be listed as wide at ``up``.
 
-    A message below ``x`` finds them there whenever ``up`` reaches ``x``. One above ``x`` looks only at what is above and
+    A message below ``x`` finds them there whenever ``up`` reaches ``x``. One above ``x`` looks only at what is above or
     below itself, so all that is above ``x`` has to be above or below ``up``, which another parent of ``x`` need not be.
     It is so where ``x`` is in the tree of ``up`` and has no exceptions of its own.
     """

@@ -199,7 +199,9 @@ def _ask(cx, lane, found, tx):
     n = _take(cx, first + cx.lane[lane, ROOM], 0, UNSURE, found, np.int64(0))
     marked, below = tx.count[MARKED], cx.lane[lane, WAY] == BELOW
     for i in range(marked):
-        if lists[first + above[i], SIZE_WIDE] > 0:
+        # What is above one category of the message and below another, or is one of them, is met below: nothing twice,
+        # as the bag has room for every posting once.
+        if lists[first + above[i], SIZE_WIDE] > 0 and (below or tx.down[above[i]] == 0):
             n = _take(cx, first + above[i], 1, UNSURE, found, n)
     unsure = n
     if below:
