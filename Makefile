@@ -14,7 +14,7 @@ JARS := .cache/jars
 # The broker of the tests, of the same version as the client inside the connector.
 BROKER := org.apache.kafka:kafka_2.13:3.9.2 org.slf4j:slf4j-simple:1.7.36
 
-.PHONY: help setup system jars demo test lint format bench lab soak soak-spark docs constraints clean
+.PHONY: help setup system jars demo test lint format bench lab soak soak-bounds soak-spark docs constraints clean
 
 help: ## this list
 	@awk 'BEGIN {FS = ":.*## "} /^[a-z-]+:.*## / {printf "  make %-12s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -79,6 +79,10 @@ soak: setup ## the tests with long random runs (hypothesis profile 'soak')
 	$(BIN)/python tests/soak/run.py
 	$(BIN)/python tests/soak/graphs.py
 	$(BIN)/python tests/soak/topics.py
+
+soak-bounds: setup ## short random runs with every access to an array checked; all kernels compile anew
+	NUMBA_BOUNDSCHECK=1 NUMBA_CACHE_DIR=.cache/bounds $(BIN)/python tests/soak/topics.py --events 100000
+	NUMBA_BOUNDSCHECK=1 NUMBA_CACHE_DIR=.cache/bounds $(BIN)/python tests/soak/run.py --quick
 
 soak-spark: setup ## kill a Spark pipeline a hundred times over a million events
 	$(BIN)/python tests/soak/spark.py

@@ -33,6 +33,7 @@ from .cells import (
     ABSENT_CELL,
     BLOCK,
     BLOCKS_MET,
+    CHUNK,
     CHUNKS,
     CHUNKS_MET,
     LINE,
@@ -154,8 +155,8 @@ def _match_blocks(ix, first, last, skip, muted, owed, kept, filled, spent, world
             chunks_met += count_bits(near)
             if sampled:
                 sampled_chunks += count_bits(near)
-            if n_codes + BLOCK > codes.shape[0]:
-                codes = room_for(codes, n_codes, BLOCK)
+            if n_codes + BLOCK + CHUNK > codes.shape[0]:
+                codes = room_for(codes, n_codes, BLOCK + CHUNK)
             if n_doubts + BLOCK > DOUBTS:
                 clock = cycles()
                 pairs = room_for(pairs, n_pairs, n_doubts)

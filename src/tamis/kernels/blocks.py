@@ -114,7 +114,7 @@ from .policy import (
 )
 from .postfilter import holds, interval, predicate_holds, satisfiable
 from .root import check_root, draw_all, enter, leave, let_loose, probe_root, scratch_for_root
-from .simd import count_bits, covers, covers_strictly, lowest_bit, prefetch
+from .simd import compress, count_bits, covers, covers_strictly, lowest_bit, prefetch
 
 # The face of the index; its parts lie in ``cells``, ``cluster`` and ``agile``.
 __all__ = [
@@ -230,37 +230,27 @@ def decide(ix, m, of, n_doubts, doubts, edges, world):
 def sift(ix, chunk, found, live, q, due, unsure, sampled, hits, n, doubts, edges, n_doubts, owed, n_owed):
     """Tell apart what a message has ``found`` in a chunk: matches, into ``hits``, and doubts, to be decided.
 
-    Returns the counts of hits, doubts and chunks that are owed.
+    ``hits`` has room for a chunk more. Returns the counts of hits, doubts and chunks that are owed.
     """
     slots = ix.slot_attribute.shape[0]
-    lines, profile, margin = ix.lines, ix.profile, ix.margin
+    lines, margin = ix.lines, ix.margin
     n_live = live[slots]
     at, place = chunk * slots * LINE, chunk * CHUNK
     fixed = found & ix.masks[chunk, FIXED]
     found &= ~fixed
-    unclear = np.uint32(0)
-    loose = np.int64(0)
+    certain, slack = found, np.uint8(0)
     for u in range(n_live):
         s = live[u]
-        wide = margin[chunk * slots + s]
-        x_low, x_high = q[s], q[s]
-        if wide and x_low != ABSENT_CELL:
-            x_low = np.uint8(max(1, np.int64(x_low) - np.int64(wide)))
-            x_high = np.uint8(min(253, np.int64(x_high) + np.int64(wide)))
-        mask = found & ~covers_strictly(lines, at + s * LINE, x_low, x_high)
-        unsure[u] = mask
-        unclear |= mask
-        if wide > due[s]:
-            loose += count_bits(mask)
-    if loose:
-        n_owed = owe(ix.debt, chunk, loose, owed, n_owed)
-    if sampled:
-        _sample_doubts(ix.seen, unsure, live, n_live, margin, chunk, slots, count_bits(found))
-    certain = found & ~unclear
-    while certain != 0:
-        hits[n] = profile[place + lowest_bit(certain)]
-        n += 1
-        certain &= certain - ONE
+        certain &= covers_strictly(lines, at + s * LINE, q[s], q[s])
+        slack |= margin[chunk * slots + s]
+    if slack or sampled:
+        certain, n_owed = _allow_for_slack(ix, chunk, found, live, q, due, unsure, sampled, owed, n_owed)
+    n = compress(ix.profile, place, certain, hits, n)
+    unclear = found & ~certain
+    if unclear and not (slack or sampled):
+        for u in range(n_live):
+            s = live[u]
+            unsure[u] = ~covers_strictly(lines, at + s * LINE, q[s], q[s])
     while unclear != 0:
         t = lowest_bit(unclear)
         unclear &= unclear - ONE
@@ -274,6 +264,35 @@ def sift(ix, chunk, found, live, q, due, unsure, sampled, hits, n, doubts, edges
         fixed &= fixed - ONE
         n_doubts += 1
     return n, n_doubts, n_owed
+
+
+@bare
+def _allow_for_slack(ix, chunk, found, live, q, due, unsure, sampled, owed, n_owed):
+    """What matches for certain of what was ``found`` in a chunk of which some slots have a margin.
+
+    ``unsure`` gets what each slot leaves open. Margins that have become too wide are owed.
+    """
+    slots = ix.slot_attribute.shape[0]
+    margin, n_live = ix.margin, live[slots]
+    unclear = np.uint32(0)
+    loose = np.int64(0)
+    for u in range(n_live):
+        s = live[u]
+        wide = margin[chunk * slots + s]
+        x_low, x_high = q[s], q[s]
+        if wide and x_low != ABSENT_CELL:
+            x_low = np.uint8(max(1, np.int64(x_low) - np.int64(wide)))
+            x_high = np.uint8(min(253, np.int64(x_high) + np.int64(wide)))
+        mask = found & ~covers_strictly(ix.lines, (chunk * slots + s) * LINE, x_low, x_high)
+        unsure[u] = mask
+        unclear |= mask
+        if wide > due[s]:
+            loose += count_bits(mask)
+    if loose:
+        n_owed = owe(ix.debt, chunk, loose, owed, n_owed)
+    if sampled:
+        _sample_doubts(ix.seen, unsure, live, n_live, margin, chunk, slots, count_bits(found))
+    return found & ~unclear, n_owed
 
 
 @bare

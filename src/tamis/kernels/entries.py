@@ -68,11 +68,13 @@ RULES = 12
 # Columns of Family.seen: updates of values that move a slot's ranges, and the sum of their squared steps, both fading;
 # the share of entries that a message passes; the least and the largest value in messages; the best level; then, per
 # level, how far beyond its interval a range reaches on each side; then, per level, the cycles that a move to it took in
-# the survey (of the first slot of a group).
+# the survey (of the first slot of a group); then, per level, those that false positives have to have cost before an
+# entry leaves it for the best one.
 MOVED, STEPS, PASSING, LEAST, LARGEST, BEST, REACH = range(7)
 LEVELS = 16
 PRICES = REACH + LEVELS
-SEEN = PRICES + LEVELS
+ASKED = PRICES + LEVELS
+SEEN = ASKED + LEVELS
 # Entries of count behind the common ones: changes of an index, entries for which there was no room, entries shut.
 DEESCALATIONS, INDEX_UPDATES, SHORT, SHUT = range(COMMON_COUNTS, COMMON_COUNTS + 4)
 COUNTS = COMMON_COUNTS + 4

@@ -113,6 +113,36 @@ def between(typingctx, column, offset, low, high):
 
 
 @intrinsic
+def compress(typingctx, source, offset, mask, out, n):
+    """Of the 32 integers at ``offset`` write those in ``mask`` to ``out``, from ``n`` on; returns where they end.
+
+    There has to be room for 32, whatever the mask is. A loop over bits takes a few cycles for each, and a mispredicted
+    branch.
+    """
+    sig = types.int64(source, types.int64, types.uint32, out, types.int64)
+
+    def codegen(context, builder, signature, args):
+        i16, i32, i64 = ir.IntType(16), ir.IntType(32), ir.IntType(64)
+        half = ir.VectorType(i32, 16)
+        bits = ir.VectorType(ir.IntType(1), 16)
+        kind = ir.FunctionType(half, [half, bits, half])
+        pack = cgutils.get_or_insert_function(builder.module, kind, "llvm.experimental.vector.compress.v16i32")
+        data = context.make_array(signature.args[0])(context, builder, args[0]).data
+        to = context.make_array(signature.args[3])(context, builder, args[3]).data
+        n = args[4]
+        for k in range(2):
+            at = builder.gep(data, [builder.add(args[1], ir.Constant(i64, 16 * k))])
+            values = builder.load(builder.bitcast(at, half.as_pointer()), align=4)
+            mine = builder.trunc(builder.lshr(args[2], ir.Constant(i32, 16 * k)), i16)
+            packed = builder.call(pack, [values, builder.bitcast(mine, bits), ir.Constant(half, ir.Undefined)])
+            builder.store(packed, builder.bitcast(builder.gep(to, [n]), half.as_pointer()), align=4)
+            n = builder.add(n, builder.zext(builder.ctpop(mine), i64))
+        return n
+
+    return sig, codegen
+
+
+@intrinsic
 def prefetch(typingctx, array, offset):
     """Ask for the cache line of a flat element of an array, without waiting for it."""
     sig = types.void(array, types.int64)

@@ -57,6 +57,7 @@ from .bundles import (
 from .cells import BY_CONTEXT, moves, routed
 from .entries import (
     AGILE,
+    ASKED,
     AUTO,
     BEST,
     COST,
@@ -262,9 +263,14 @@ def deescalate(ix, chunk, world):
 
 
 @bare
-def _reaches(ix, s, j, highest):
+def _highest(ix, g):
+    return min(LEVELS - 1, top(ix, g))
+
+
+@bare
+def _reaches(ix, s, j):
     """How far a range of level ``j`` goes beyond its interval; a level not yet tried: twice as far as the one below."""
-    if j == highest:
+    if j >= _highest(ix, group_of(ix, s)):
         return np.inf
     reach = 0.0
     for i in range(1, j + 1):
@@ -273,15 +279,24 @@ def _reaches(ix, s, j, highest):
 
 
 @bare
-def _meets(ix, s, reach):
-    """The share of messages that meet an entry on a slot whose range reaches so far beyond its interval."""
+def _met_at(ix, s, j):
+    """The share of messages that meet an entry at level ``j`` of a slot."""
     domain = max(1e-300, ix.seen[s, LARGEST] - ix.seen[s, LEAST])
-    return min(1.0, ix.seen[s, PASSING] + 2.0 * reach / domain)
+    return min(1.0, ix.seen[s, PASSING] + 2.0 * _reaches(ix, s, j) / domain)
 
 
 @bare
-def _highest(ix, g):
-    return min(LEVELS - 1, top(ix, g))
+def _leaves(ix, s, j, more):
+    """How often an entry leaves its range at level ``j`` of a slot, per message; with ``more`` updates than were seen.
+
+    A walk of steps d leaves a range that reaches w beyond it after about (w / d)**2 steps.
+    """
+    reach, moved = _reaches(ix, s, j), ix.seen[s, MOVED]
+    step2 = ix.seen[s, STEPS] / max(1.0, moved)
+    share = 1.0 / (1.0 + reach * reach / step2) if step2 > 0.0 else 0.0
+    if reach == 0.0:
+        share = 1.0
+    return share * (moved + more) / max(1.0, ix.rule[MESSAGES]) / max(1, ix.count[LISTENERS])
 
 
 @bare
@@ -293,15 +308,10 @@ def _move_price(ix, g, j):
 @bare
 def _price(ix, g, j):
     """What an entry at level ``j`` of a group costs: (moves, in cycles per message; the share of messages it meets)."""
-    messages, entries = max(1.0, ix.rule[MESSAGES]), max(1, ix.count[LISTENERS])
     moves, met = 0.0, 1.0
     for s in range(ix.group[g], ix.group[g + 1]):
-        reach = _reaches(ix, s, j, _highest(ix, g))
-        step2 = ix.seen[s, STEPS] / max(1.0, ix.seen[s, MOVED])
-        # A walk of steps d leaves a range that reaches w beyond it after about (w / d)**2 steps.
-        leaves = 1.0 / (1.0 + reach * reach / step2) if step2 > 0.0 else 0.0
-        moves += ix.seen[s, MOVED] / messages / entries * leaves * _move_price(ix, g, j)
-        met *= _meets(ix, s, reach)
+        moves += _leaves(ix, s, j, 0.0) * _move_price(ix, g, j)
+        met *= _met_at(ix, s, j)
     return moves, met
 
 
@@ -332,6 +342,25 @@ def _improve(ix, row):
 
 
 @bare
+def _charge(ix):
+    """What false positives have to have cost before an entry goes from each level to the best.
+
+    The price of the move: so moves never cost more than false positives have. Less where an entry stays, by the updates
+    of late, until it has been spared the price many times: there waiting costs more than a move in vain.
+    """
+    slots = ix.slot_attribute.shape[0]
+    for s in range(slots):
+        best = np.int64(ix.seen[s, BEST])
+        price, leaves, met = _move_price(ix, group_of(ix, s), best), _leaves(ix, s, best, 1.0), _met_at(ix, s, best)
+        test = ix.rule[TEST_COST]  # of messages that all other slots let through
+        for t in range(slots):
+            test *= _met_at(ix, t, np.int64(ix.seen[t, BEST])) if t != s else 1.0
+        for j in range(best + 1, LEVELS):
+            spared = (_met_at(ix, s, j) - met) * test
+            ix.seen[s, ASKED + j] = price * min(1.0, price * leaves / max(1e-300, spared))
+
+
+@bare
 def review(ix):
     """The levels at which an entry costs least per message, by what has been measured lately.
 
@@ -353,8 +382,10 @@ def review(ix):
     for g in range(groups):
         for s in range(ix.group[g], ix.group[g + 1]):
             ix.seen[s, BEST] = levels[CHOSEN, g]
-            ix.seen[s, MOVED] *= 0.5
-            ix.seen[s, STEPS] *= 0.5
+    _charge(ix)
+    for s in range(ix.slot_attribute.shape[0]):
+        ix.seen[s, MOVED] *= 0.5
+        ix.seen[s, STEPS] *= 0.5
     ix.rule[MESSAGES] *= 0.5
     ix.rule[REVIEWED] = ix.count[INDEX_UPDATES]
 
@@ -377,10 +408,10 @@ def wanted(ix, k, s, end):
     if ix.rule[POLICY] == COST:
         if ix.level[k, s, end] <= ix.seen[s, BEST]:
             return False
-        price = _move_price(ix, group_of(ix, s), np.int64(ix.seen[s, BEST]))
-        if ix.rule[CREDIT] < price:
+        asked = ix.seen[s, ASKED + min(LEVELS - 1, np.int64(ix.level[k, s, end]))]
+        if ix.rule[CREDIT] < asked:
             return False
-        ix.rule[CREDIT] -= price
+        ix.rule[CREDIT] -= asked
         return True
     ix.rule[IN_VAIN] += 1.0
     patience = ix.rule[PARAMETER]
