@@ -170,9 +170,15 @@ def _text_table(
     if dictionary.null_count:
         here = np.asarray(dictionary.is_valid())
         used, dictionary = used[here], dictionary.drop_null()
-    table[used] = values.texts.intern_many(dictionary.cast(pa.large_string()))
-    unknown = schema.all_unknown(name, dictionary.to_pylist()) if schema.bound(name) else {}
-    return table, {int(used[i]): reason for i, reason in unknown.items()}
+    table[used] = codes = values.texts.intern_many(dictionary.cast(pa.large_string()))
+    reasons: dict[int, str] = {}
+    for i in values.doubtful(name, schema.versions(name), codes) if schema.bound(name) else ():
+        reason = schema.unknown(name, dictionary[i].as_py())
+        if reason is None:
+            values.admit(name, codes[i])
+        else:
+            reasons[int(used[i])] = reason
+    return table, reasons
 
 
 def _encode_integers(raw: NDArray[Any], absent: NDArray[np.bool_] | None) -> Encoded:

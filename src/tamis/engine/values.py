@@ -61,6 +61,7 @@ class ValueStore:
         self._verdict = np.zeros(16, np.uint64)
         self._true: list[tuple[int, int]] = []
         self._judged: dict[int, set[int]] = {}
+        self._admitted: dict[str, tuple[object, NDArray[np.bool_]]] = {}
         self._bundle: Bundle | None = None
 
     # -- encoding ----------------------------------------------------------------------------------------------
@@ -105,6 +106,18 @@ class ValueStore:
         if residual or (double.is_integer() and abs(double) <= WIDE):
             return int(double) + residual
         return double
+
+    def doubtful(self, name: str, versions: object, codes: NDArray[np.int32]) -> list[int]:
+        """Which of some texts were not :meth:`admitted <admit>` with the graphs of a name at these versions."""
+        before = self._admitted.get(name)
+        known = before[1] if before is not None and before[0] == versions else np.zeros(0, np.bool_)
+        self._admitted[name] = versions, with_room(known, self.texts.count)
+        found: list[int] = np.flatnonzero(~self._admitted[name][1][codes]).tolist()
+        return found
+
+    def admit(self, name: str, code: int) -> None:
+        """A text is a category of a name."""
+        self._admitted[name][1][code] = True
 
     def add_list(self, items: Iterable[Any], pinned: bool = True) -> int:
         """A new list; absent elements are kept as such. One that is not ``pinned`` lives while a context holds it."""
@@ -247,6 +260,8 @@ class ValueStore:
                 self._add_verdict(pattern, text)
         for code in [code for code in self._judged if code >= texts] if texts < self.texts.count else ():
             del self._judged[code]
+        for _, known in self._admitted.values():
+            known[texts : self.texts.count] = False
         self.texts.forget(texts)
         self._lists = lists
 

@@ -22,6 +22,7 @@ from .growth import with_room, zeros
 from .protocol import BROKEN, Ids
 
 MOST = 16  # categories that a side holds at most
+_LINE = 16  # columns of a cache line
 _FEW = 64  # different values of an equality from which on it may tell clauses apart better than categories
 
 
@@ -98,14 +99,17 @@ class CatalogueIndex:
         room = max(1, entries)
         return Catalogue(
             entry=zeros((room, 4), np.int32),
-            side=zeros((room * sides, kernel.NOW + 2 * most), np.int32),
+            side=zeros((room * sides, -(-(kernel.NOW + most) // _LINE) * _LINE), np.int32),
+            held=zeros((room * sides, most), np.int32),
             spot=zeros((room * sides, most), np.int32),
+            where=zeros(room * sides, np.uint64),
             chunk=zeros((0, 1 + kernel.PER), np.int32),
             list=np.zeros((0, 4), np.int32),
             lane=np.zeros((0, kernel.LANE_COLUMNS), np.int64),
             group=np.zeros((0, 2 + sides), np.int32),
             slot=np.full(1, -1, np.int32),
             head=np.full((1, 0), -1, np.int32),
+            heard=np.zeros(kernel.TILE, np.int32),
             missed=np.zeros(0, np.int64),
             seen=zeros(room, np.int32),
             bag=zeros(room * most, np.int32),
@@ -186,9 +190,10 @@ class CatalogueIndex:
         cx = self.bundle
         lanes, first = len(cx.lane), len(cx.list)
         rows = []
+        stretches = kernel.STRETCHES.bit_length() - 1
         for key in keys:
             room = self._sizes[key // 2]
-            rows.append((key // 2, key % 2, first, room, 1))
+            rows.append((key // 2, key % 2, first, room, 1, max(0, (room - 1).bit_length() - stretches)))
             first += room + 1
         lists = zeros((first, 4), np.int32)
         lists[: len(cx.list)] = cx.list
@@ -212,7 +217,8 @@ class CatalogueIndex:
         cx = self.bundle
         room = max(entries, 2 * len(cx.entry))
         sides, most = kernel.sides_of(cx), cx.spot.shape[1]
-        rows = {"entry": room, "side": room * sides, "spot": room * sides, "seen": room, "bag": room * most}
+        rows = {"entry": room, "seen": room, "bag": room * most}
+        rows |= dict.fromkeys(("side", "held", "spot", "where"), room * sides)
         self.bundle = cx.replace(**{name: with_room(getattr(cx, name), many)[:many] for name, many in rows.items()})
         self._make_chunks()
 

@@ -5,7 +5,8 @@ below one of X) or ``topic covers X`` (way ABOVE), where X is a constant or a va
 with the same graphs and ways are a *group*; a *lane* is one graph and way of a group, with two lists of entries per
 category: exact ones, and wide ones, which stand for anything below it. A side *holds* up to MOST categories: K(i) of
 paper 000 is what it is found for, and always contains what X asks for. What X asks for *now* lies beside it, so that a
-candidate is tested by its categories alone, however roughly it is held.
+candidate is tested by its categories alone, however roughly it is held. Before that a word per side rules most of them
+out: *where*, the stretches of the graph's numbers in which a message's category may be above one of X.
 
 - **Probe.** What is above a message's categories is marked (:mod:`tamis.kernels.taxonomy`); what is below them is
   searched for step by step. Each group is asked through the lane that gives the fewest candidates for this message; a
@@ -38,7 +39,7 @@ from .bundles import (
     PROGRAM_LENGTH,
     TEMPLATE,
 )
-from .jit import bare
+from .jit import bare, inlined
 from .labels import extent_of, number_of, reaches, shelf_of
 from .postfilter import constant
 from .records import Record
@@ -54,14 +55,17 @@ OUT, EXACT, ROUGH, EVERYWHERE = range(4)  # states of a side
 CLAUSE, GROUP, CERTAIN, FOLLOWING = range(4)
 # Columns of Catalogue.side: the context attribute X comes from (-1: a constant), its index, how it holds categories;
 # evidence against the state; how many categories X has now, -1 when more than there is room for; the next side that
-# hears of the same value. Behind them are the categories of now, then what is held: 2 * category + wide, -1 for none.
+# hears of the same value. Behind them are the categories of now; with up to eight of them a side is one cache line.
 LANE, SOURCE, OPERAND, MODE, STATE, DEBT, MANY, NEXT_ON = range(8)
 NOW = 8
 # Columns of Catalogue.list.
 HEAD_EXACT, HEAD_WIDE, SIZE_EXACT, SIZE_WIDE = range(4)
-# Columns of Catalogue.lane; the list behind the last category is that of entries that are found everywhere.
-GRAPH, WAY, FIRST, ROOM, AWAKE = range(5)
-LANE_COLUMNS = 5
+# Columns of Catalogue.lane; the list behind the last category is that of entries that are found everywhere. A stretch
+# is so many numbers, as a power of two; what is behind the last of them belongs to it.
+GRAPH, WAY, FIRST, ROOM, AWAKE, STRETCH = range(6)
+LANE_COLUMNS = 6
+STRETCHES = 64
+ALL = np.uint64(2**STRETCHES - 1)
 # Columns of Catalogue.work, per lane: what upkeep cost more than it saved, the usual candidates, messages looked at.
 BALANCE, USUAL, LOOKED = range(3)
 # Entries of Catalogue.count.
@@ -72,8 +76,9 @@ PER = 15  # entries of a chunk; before them is the chunk that follows, -1 for no
 
 MAX_ANCHORS = 8
 CLIMB = 3  # steps upwards that an escalation takes at most
+TILE = 32  # updates for which memory is asked for together
 LARGEST = 32  # it stays below categories whose tree has more than this part of the graph
-HEARD, MOVE = 1.0, 12.0  # what hearing of an update costs, in candidates, and what moving a side costs
+HEARD, MOVE = 1.0, 24.0  # what hearing of an update costs, in candidates, and what moving a side costs
 
 
 class Catalogue(Record):
@@ -81,17 +86,19 @@ class Catalogue(Record):
 
     FIELDS: ClassVar = {
         "entry": (np.int32, 2),  # [entry, 4]
-        "side": (np.int32, 2),  # [entry * sides + side, NOW + 2 * MOST]
-        "spot": (
-            np.int32,
-            2,
-        ),  # [entry * sides + side, MOST]: where in its chunk a held category is listed, -1 for none
+        # All by entry * sides + side: what it asks for; [, MOST]: the categories it holds as 2 * category + wide, and
+        # where in their chunks they are listed, -1 for none; bits of stretches, of way ABOVE alone.
+        "side": (np.int32, 2),
+        "held": (np.int32, 2),
+        "spot": (np.int32, 2),
+        "where": (np.uint64, 1),
         "chunk": (np.int32, 2),  # [chunk, 1 + PER]
         "list": (np.int32, 2),  # [list, 4]
         "lane": (np.int64, 2),  # [lane, LANE_COLUMNS]
         "group": (np.int32, 2),  # [group, 2 + sides]: entries, number of lanes, lanes
         "slot": (np.int32, 1),  # [context attribute]: its column of head, -1 when no side comes from it
         "head": (np.int32, 2),  # [context, slot]: the first side that hears of the value, -1 for none
+        "heard": (np.int32, 1),  # [TILE]: the first side that hears of each update at hand
         "missed": (np.int64, 1),  # [lane]: updates that it would have followed, had it been awake
         "seen": (np.int32, 1),  # [entry]: the last probe that it matched
         "bag": (np.int32, 1),  # [entry * MOST]: what a probe found
@@ -149,26 +156,45 @@ def anchors(k, world, out):
 
 
 @bare
+def stretches(cx, lane, low, high):
+    """The bits of the stretches that have the numbers ``low .. high``."""
+    first = np.uint64(min(STRETCHES - 1, low >> cx.lane[lane, STRETCH]))
+    last = np.uint64(min(STRETCHES - 1, high >> cx.lane[lane, STRETCH]))
+    return (ALL >> (np.uint64(STRETCHES - 1) - last)) & (ALL << first)
+
+
+@bare
 def read(cx, s, v, world):
     """The value of X of side ``s`` is ``v``: the categories that it asks for become those of now. Returns MANY."""
     row = cx.side[s]
     n = np.int64(0)
+    where = np.uint64(0)
     if not math.isnan(v):
-        most = cx.spot.shape[1]
-        tx = taxonomy_at(world.graphs[cx.lane[row[LANE], GRAPH]])
+        most, lane = cx.spot.shape[1], cx.lane[row[LANE]]
+        tx = taxonomy_at(world.graphs[lane[GRAPH]])
         first, last, text = span(v, np.int64(row[MODE]), world.values)
+        # At hand before the loop, whose stores could be to any of them for all that the compiler knows.
+        elements, category = world.values.list_value, tx.category
+        above, stretch, numbers, shelves = lane[WAY] == ABOVE, lane[STRETCH], tx.labels.number, tx.labels.shelf
         for j in range(first, last):
-            node = element(tx, j, text, world.values)
+            node = element(j, text, elements, category)
             known = node < 0
             for q in range(n):
                 known = known or row[NOW + q] == node
-            if not known:
-                if n == most:
-                    n = np.int64(-1)
-                    break
-                row[NOW + n] = node
-                n += 1
+            if known:
+                continue
+            if n == most:
+                n, where = np.int64(-1), ALL
+                break
+            row[NOW + n] = node
+            n += 1
+            if above:
+                number = np.int64(numbers[node]) if numbers.shape[0] > 0 else node
+                where |= np.uint64(1) << np.uint64(min(STRETCHES - 1, number >> stretch))
+                if shelves.shape[0] > 0 and shelves[node] != 0:
+                    where = ALL  # what is above it by another parent may have any number
     row[MANY] = n
+    cx.where[s] = where
     return n
 
 
@@ -205,14 +231,14 @@ def _link(cx, s, j, node, wide):
     cx.chunk[spot // (PER + 1), spot % (PER + 1)] = s
     cx.list[at, SIZE_EXACT + wide] = size + 1
     cx.spot[s, j] = spot
-    cx.side[s, NOW + cx.spot.shape[1] + j] = 2 * node + wide
+    cx.held[s, j] = 2 * node + wide
 
 
 @bare
 def _unlink(cx, s, j):
     """Side ``s`` does not hold the category in place ``j`` any more: the last one of the list takes its place there."""
     most = cx.spot.shape[1]
-    held = np.int64(cx.side[s, NOW + most + j])
+    held = np.int64(cx.held[s, j])
     at, wide = cx.lane[cx.side[s, LANE], FIRST] + (held >> 1), held & 1
     size = np.int64(cx.list[at, SIZE_EXACT + wide])
     head = np.int64(cx.list[at, HEAD_EXACT + wide])
@@ -231,14 +257,14 @@ def _unlink(cx, s, j):
         cx.chunk[head, 0] = cx.count[FREE_CHUNK]
         cx.count[FREE_CHUNK] = head
     cx.spot[s, j] = -1
-    cx.side[s, NOW + most + j] = -1
+    cx.held[s, j] = -1
 
 
 @bare
 def _clear(cx, s):
     most = cx.spot.shape[1]
     for j in range(most):
-        if cx.side[s, NOW + most + j] >= 0:
+        if cx.held[s, j] >= 0:
             _unlink(cx, s, j)
     cx.side[s, STATE], cx.side[s, DEBT] = OUT, 0
 
@@ -255,7 +281,7 @@ def _everywhere(cx, s):
 def place(cx, s):
     """Hold exactly the categories of now. O(categories)."""
     row, most = cx.side[s], cx.spot.shape[1]
-    held = NOW + most
+    held = cx.held[s]
     n = np.int64(row[MANY])
     if n < 0:
         if row[STATE] != EVERYWHERE:
@@ -264,11 +290,11 @@ def place(cx, s):
         return
     kept = 0
     for j in range(most):
-        if row[held + j] < 0:
+        if held[j] < 0:
             continue
         keep = False
         for q in range(n):
-            keep = keep or 2 * row[NOW + q] == row[held + j]
+            keep = keep or 2 * row[NOW + q] == held[j]
         kept += keep
         if not keep:
             _unlink(cx, s, j)
@@ -277,9 +303,9 @@ def place(cx, s):
     for q in range(n if kept < n else 0):
         known = False
         for p in range(most):
-            known = known or 2 * row[NOW + q] == row[held + p]
+            known = known or 2 * row[NOW + q] == held[p]
         if not known:
-            while row[held + j] >= 0:
+            while held[j] >= 0:
                 j += 1
             _link(cx, s, j, np.int64(row[NOW + q]), 0)
             cx.count[MOVES] += 1
@@ -337,20 +363,20 @@ def _follow(cx, s, lane, world):
         _everywhere(cx, s)
         return True
     labels, way = taxonomy_at(world.graphs[cx.lane[lane, GRAPH]]).labels, cx.lane[lane, WAY]
-    held = NOW + most
+    held = cx.held[s]
     needed, missing = cx.scratch[0], cx.scratch[1]
     used, lost = 0, 0
     exact = True
     for j in range(most):
         needed[j] = 0
-        used += row[held + j] >= 0
+        used += held[j] >= 0
     for q in range(n):
         found = False
         for j in range(most):
-            if _holds(labels, way, np.int64(row[held + j]), np.int64(row[NOW + q])):
+            if _holds(labels, way, np.int64(held[j]), np.int64(row[NOW + q])):
                 needed[j] = 1
                 found = True
-                exact = exact and row[held + j] & 1 == 0
+                exact = exact and held[j] & 1 == 0
                 break
         if not found:
             missing[lost] = row[NOW + q]
@@ -364,12 +390,12 @@ def _follow(cx, s, lane, world):
         spare = -1
         done = False
         for j in range(most):
-            if row[held + j] < 0:
+            if held[j] < 0:
                 spare = j if spare < 0 else spare
-            elif needed[j] == 0 or _holds(labels, way, np.int64(row[held + j]), x):
+            elif needed[j] == 0 or _holds(labels, way, np.int64(held[j]), x):
                 if needed[j] == 0:
                     # A category that is no longer needed: a near ancestor of both, or it moves.
-                    up = _common(labels, way, np.int64(row[held + j]) >> 1, x, largest)
+                    up = _common(labels, way, np.int64(held[j]) >> 1, x, largest)
                     _unlink(cx, s, j)
                     _link(cx, s, j, up if up >= 0 else x, np.int64(up >= 0))
                     cx.count[ESCALATIONS] += up >= 0
@@ -387,21 +413,32 @@ def _follow(cx, s, lane, world):
     total = 0
     exact = True
     for j in range(most):
-        if row[held + j] >= 0:
+        if held[j] >= 0:
             total += 1
-            exact = exact and row[held + j] & 1 == 0
+            exact = exact and held[j] & 1 == 0
     row[STATE] = EXACT if exact and total == n else ROUGH
     return True
+
+
+@inlined
+def _hearer(cx, c, a):
+    """The first side that hears of attribute ``a`` of context ``c``, -1 for none."""
+    if a < 0 or a >= cx.slot.shape[0] or cx.slot[a] < 0 or c >= cx.head.shape[0]:
+        return np.int64(-1)
+    return np.int64(cx.head[c, cx.slot[a]])
 
 
 @bare
 def hear(cx, c, a, world):
     """Context attribute ``a`` of context ``c`` has a new value."""
-    if a >= cx.slot.shape[0] or cx.slot[a] < 0 or c >= cx.head.shape[0]:
-        return
-    s = np.int64(cx.head[c, cx.slot[a]])
+    _told(cx, _hearer(cx, c, a), world.contexts.value[c, a], world)
+
+
+@bare
+def _told(cx, s, v, world):
+    """``v`` is the new value of X of side ``s`` and of those that hear of it behind it."""
     while s >= 0:
-        read(cx, s, world.contexts.value[c, a], world)
+        read(cx, s, v, world)
         lane = np.int64(cx.side[s, LANE])
         if cx.lane[lane, AWAKE]:
             cx.work[lane, BALANCE] += MOVE if _follow(cx, s, lane, world) else HEARD
@@ -414,31 +451,36 @@ def hear(cx, c, a, world):
 def hear_all(cx, first, last, shard, shards, updates, world):
     """Updates first..last of a log, which are stored by now.
 
-    They jump about in memory: what each needs is asked for some updates ahead. Of several to one value only the last is
-    followed, which no message can tell.
+    They jump about in memory: what a tile of them needs is asked for before the first is followed. Of several to one
+    value only the last is followed, which no message can tell.
     """
     u_context, u_attribute, u_value, _ = updates
-    slot, head, side, value = cx.slot, cx.head, cx.side, world.contexts.value
-    rows, slots, width = head.shape[0], head.shape[1], side.shape[1]
+    side, where, value, heard = cx.side, cx.where, world.contexts.value, cx.heard
+    slots, width, most = cx.head.shape[1], side.shape[1], cx.spot.shape[1]
     cx.count[UPDATES] += last - first
-    for u in range(first, last):
-        ahead = u + 24
-        if ahead < last and u_attribute[ahead] >= 0:
-            prefetch(head, u_context[ahead] * slots)
-            prefetch(value, u_context[ahead] * value.shape[1] + np.int64(u_attribute[ahead]))
-        ahead = u + 12
-        if ahead < last and u_attribute[ahead] >= 0 and u_attribute[ahead] < slot.shape[0] and u_context[ahead] < rows:
-            j = np.int64(slot[u_attribute[ahead]])
-            if j >= 0:
-                s = max(0, np.int64(head[u_context[ahead], j])) * width
-                prefetch(side, s)
-                prefetch(side, s + width - 1)
-        c, a = u_context[u], np.int64(u_attribute[u])
-        if a < 0 or (shards > 1 and c % shards != shard):
-            continue
-        v = u_value[u]
-        if v == value[c, a] or math.isnan(v):  # else a later update has the last word
-            hear(cx, c, a, world)
+    for start in range(first, last, TILE):
+        stop = min(last, start + TILE)
+        for u in range(start, min(last, stop + TILE)):
+            if u >= stop or start == first:
+                prefetch(cx.head, u_context[u] * slots)
+                prefetch(value, u_context[u] * value.shape[1] + np.int64(max(0, u_attribute[u])))
+        for u in range(start, stop):
+            c, a = u_context[u], np.int64(u_attribute[u])
+            heard[u - start] = s = _hearer(cx, c, a)
+            if s >= 0:
+                prefetch(side, s * width)
+                prefetch(where, s)
+        for u in range(start, stop):
+            s = np.int64(heard[u - start])
+            if s >= 0 and cx.lane[side[s, LANE], AWAKE]:
+                prefetch(cx.held, s * most)
+                prefetch(cx.spot, s * most)
+        for u in range(start, stop):
+            c, a, v = u_context[u], np.int64(u_attribute[u]), u_value[u]
+            if heard[u - start] < 0 or (shards > 1 and c % shards != shard):
+                continue
+            if v == value[c, a] or math.isnan(v):  # else a later update has the last word
+                _told(cx, np.int64(heard[u - start]), value[c, a], world)
 
 
 # -- entries ---------------------------------------------------------------------------------------------------
@@ -514,7 +556,7 @@ def file_in(cx, ids, start, key_lane, world):
             row[LANE], row[SOURCE], row[OPERAND], row[MODE] = lane, out[i, 1], out[i, 2], out[i, 3]
             row[STATE], row[DEBT], row[NEXT_ON] = OUT, 0, -1
             for j in range(most):
-                row[NOW + most + j], cx.spot[s, j] = -1, -1
+                cx.held[s, j], cx.spot[s, j] = -1, -1
             if out[i, 1] >= 0:
                 listens = True
                 c, j = meta[k, CONTEXT], cx.slot[out[i, 1]]
@@ -593,7 +635,8 @@ def check(cx, ids, world):
                 return 3, k, i
             for q in range(most):
                 before[q] = row[NOW + q]
-            if read(cx, s, value_of(cx, e, s, world), world) != n:
+            bits = cx.where[s]
+            if read(cx, s, value_of(cx, e, s, world), world) != n or cx.where[s] != bits:
                 return 6, k, i
             for q in range(n):
                 if row[NOW + q] != before[q]:
@@ -605,7 +648,7 @@ def check(cx, ids, world):
             labels, way = taxonomy_at(world.graphs[cx.lane[lane, GRAPH]]).labels, cx.lane[lane, WAY]
             used = 0
             for j in range(most):
-                held, spot = np.int64(row[NOW + most + j]), np.int64(cx.spot[s, j])
+                held, spot = np.int64(cx.held[s, j]), np.int64(cx.spot[s, j])
                 if (held < 0) != (spot < 0):
                     return 18, k, i
                 if held < 0:
@@ -621,7 +664,7 @@ def check(cx, ids, world):
                     return 18, k, i
             total += used
             if state == EVERYWHERE:
-                if used != 1 or row[NOW + most] != 2 * cx.lane[lane, ROOM]:
+                if used != 1 or cx.held[s, 0] != 2 * cx.lane[lane, ROOM]:
                     return 18, k, i
                 continue
             if n < 0 or (state == OUT and (used or n)) or (state == EXACT and used != n):
@@ -629,7 +672,7 @@ def check(cx, ids, world):
             for q in range(n):
                 covered = False
                 for j in range(most):
-                    held = np.int64(row[NOW + most + j])
+                    held = np.int64(cx.held[s, j])
                     covered = covered or (
                         _holds(labels, way, held, np.int64(row[NOW + q])) and (state == ROUGH or held & 1 == 0)
                     )

@@ -50,6 +50,7 @@ from .catalogue import (
     WAY,
     place,
     sides_of,
+    stretches,
 )
 from .jit import bare
 from .labels import holds_point, last_of, number_of, shelf_of
@@ -88,7 +89,7 @@ def sleep(cx, lane):
             s = e * sides_of(cx) + i
             if cx.side[s, LANE] == lane:
                 for j in range(most):
-                    cx.side[s, NOW + most + j], cx.spot[s, j] = -1, -1
+                    cx.held[s, j], cx.spot[s, j] = -1, -1
                 cx.side[s, STATE], cx.side[s, DEBT] = EVERYWHERE, 0
     cx.work[lane, BALANCE] = 0.0
     cx.missed[lane] = 0
@@ -250,10 +251,28 @@ def _meets(cx, s, tx, below, spans):
 
 
 @bare
+def _rule_out(cx, lane, i, n, tx):
+    """Keep in the bag those of which side ``i`` may be below the message; how many."""
+    bits = np.uint64(0)
+    for p in range(tx.count[OWN]):
+        node = np.int64(tx.below[p])
+        bits |= stretches(cx, lane, number_of(tx.labels, node), last_of(tx.labels, node))
+    bag, where = cx.bag, cx.where
+    kept = np.int64(0)
+    for at in range(n):
+        candidate = bag[at]
+        bag[kept] = candidate
+        kept += where[np.int64(candidate >> 2) + i] & bits != 0  # a branch would be guessed wrong too often
+    return kept
+
+
+@bare
 def _sieve(cx, lane, i, n, wide, owed, world):
     """Keep in the bag what side ``i`` does not rule out; how many. With ``wide``, those that are sure stay untested."""
     tx = taxonomy_at(world.graphs[cx.lane[lane, GRAPH]])
     below = cx.lane[lane, WAY] == BELOW
+    if not below and not wide:
+        n = _rule_out(cx, lane, i, n, tx)
     spans = np.int64(-1)
     if not below and tx.count[HEAD] < tx.count[DOWN] and 2 * tx.count[OWN] <= cx.scratch.shape[1]:
         spans = tx.count[OWN]
@@ -267,9 +286,7 @@ def _sieve(cx, lane, i, n, wide, owed, world):
     kept = np.int64(0)
     for at in range(n):
         if at + AHEAD < n:
-            following = (np.int64(bag[at + AHEAD] >> 2) + i) * width
-            prefetch(side, following + MANY)
-            prefetch(side, following + NOW + 3)
+            prefetch(side, (np.int64(bag[at + AHEAD] >> 2) + i) * width + NOW)
         candidate = bag[at]
         if wide and candidate & UNSURE == 0:
             bag[kept] = candidate

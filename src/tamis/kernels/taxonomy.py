@@ -54,16 +54,16 @@ def span(v, mode, values):
 
 
 @bare
-def element(tx, i, text, values):
-    """The category of element ``i`` of a span; -1 where there is none."""
+def element(i, text, elements, category):
+    """The category of element ``i`` of a span of ``Values.list_value``; -1 where there is none."""
     if text < 0:
-        x = values.list_value[i]
+        x = elements[i]
         if math.isnan(x):
             return np.int64(-1)
         text = np.int64(x)
-    if text >= tx.category.shape[0]:
+    if text >= category.shape[0]:
         return np.int64(-1)
-    return np.int64(tx.category[text])
+    return np.int64(category[text])
 
 
 @bare
@@ -85,7 +85,7 @@ def mark(graphs, messages, values, m):
                 count[PRESENT] = 1
                 first, last, text = span(v, count[MODE], values)
                 for i in range(first, last):
-                    node = element(tx, i, text, values)
+                    node = element(i, text, values.list_value, tx.category)
                     if node >= 0 and down[node] == 0:
                         down[node], below[n_own] = 1, node
                         n_own += 1
@@ -115,7 +115,7 @@ def under(tx, v, mode, values):
     """Whether a category of the value ``v`` is marked: the message's is within it."""
     first, last, text = span(v, mode, values)
     for i in range(first, last):
-        node = element(tx, i, text, values)
+        node = element(i, text, values.list_value, tx.category)
         if node >= 0 and tx.up[node]:
             return True
     return False
@@ -127,11 +127,11 @@ def related(tx, below, below_mode, above, above_mode, values):
     first, last, text = span(above, above_mode, values)
     start, stop, single = span(below, below_mode, values)
     for i in range(first, last):
-        high = element(tx, i, text, values)
+        high = element(i, text, values.list_value, tx.category)
         if high < 0:
             continue
         for j in range(start, stop):
-            low = element(tx, j, single, values)
+            low = element(j, single, values.list_value, tx.category)
             if low >= 0 and reaches(tx.labels, high, low):
                 return True
     return False
