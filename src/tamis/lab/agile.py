@@ -51,8 +51,8 @@ def profiles_at(scale: float) -> int:
 
 
 def budget_at(setting: Setting) -> float:
-    """Seconds that a contender measures at a point: 2.5 at the paper's size, less below it."""
-    return setting.budget if setting.budget is not None else max(0.15, 2.5 * setting.scale**0.65)
+    """Seconds that a contender measures at a point: 2 at the paper's size, less below it."""
+    return setting.budget if setting.budget is not None else max(0.15, 2 * setting.scale**0.65)
 
 
 def parameters(setting: Setting, profiles: int, **more: Any) -> dict[str, Any]:

@@ -22,7 +22,7 @@ from .batching import MINI
 from .batching_race import digest
 from .experiment import SIZE, Findings, Inexact, Judge, NotMeasured, Plot, Quantity, Setting, Table
 from .plots import Panel
-from .race import rounded, timed
+from .race import digest, rounded, timed
 
 UPDATES: Final = 1_000  # per message
 PROFILES: Final = 50_000  # at scale 1: every context is updated about once per 45 messages

@@ -12,12 +12,12 @@ from typing import Any, Final
 
 import numpy as np
 
-from tamis import EventLog, Filter, Matches, UsageError
+from tamis import EventLog, Filter, UsageError
 from tamis.flow import Batching
 
 from .batching_workload import PROFILES, Workload
 from .experiment import Inexact, NotMeasured, Setting
-from .race import rounded, timed
+from .race import digest, rounded, timed
 
 BLOCKS: Final = "blocks"
 LEAST: Final = 2  # measurements of each contender at each point
@@ -97,20 +97,6 @@ class Race:
                 if runs[name] >= LEAST and used[name] >= seconds:
                     names.remove(name)
         return {name: Standing(messages / best[name], runs[name], costs[name]) for name in best}
-
-
-def digest(matches: Matches) -> tuple[int, int]:
-    """The same for the same pairs, in whatever order the profiles of a message come: their number, a sum of hashes."""
-    ids = matches.to_arrow().column("profile").to_numpy() if len(matches) else np.empty(0, np.int64)
-    total = 0
-    for first in range(0, len(ids), 1 << 20):
-        part = slice(first, first + (1 << 20))
-        mixed = matches.message[part].astype(np.uint64) << np.uint64(32) ^ ids[part].astype(np.uint64)
-        for factor in (0xBF58476D1CE4E5B9, 0x94D049BB133111EB):
-            mixed ^= mixed >> np.uint64(30)
-            mixed *= np.uint64(factor)
-        total += int((mixed ^ mixed >> np.uint64(31)).sum(dtype=np.uint64))
-    return len(ids), total & 0xFFFFFFFFFFFFFFFF
 
 
 class Grid:

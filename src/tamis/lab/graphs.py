@@ -25,6 +25,7 @@ from . import plots
 from .experiment import ORDER, SIZE, Findings, Inexact, Judge, NotMeasured, Plot, Quantity, Setting, Table, Whose
 from .graph_workload import GO, OF_EVENT, OF_USER, PLACES, USERS, Model, places, real, topics
 from .plots import Panel
+from .race import timed
 
 METHOD: Final = {"unoptimised": "search", "closure": "closure", "content lists": "lists", "adaptive": "closure"}
 ALL: Final = (*METHOD, "ours")
@@ -514,9 +515,8 @@ class _Neighbourhoods:
                 got.append(set(zip(found.event.tolist(), found.user.tolist(), strict=True)))
             texts = self.texts(user, which, to, log, updates)
             for name, one in self.filters.items():
-                start = time.thread_time()
-                matches = one.process(texts)
-                spent[name] += time.thread_time() - start
+                matches, _, took = timed(one, texts)
+                spent[name] += took
                 got.append(set(zip(matches.message.tolist(), matches.profile.tolist(), strict=True)))
             if any(one != got[0] for one in got):
                 raise Inexact("AGILE and EAGER, or matcher and engine, gave different matches")
