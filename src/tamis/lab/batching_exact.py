@@ -19,7 +19,6 @@ from tamis.flow import Batching, fixed_size
 from . import plots
 from .agile_workload import Log, World, update_columns
 from .batching import MINI
-from .batching_race import digest
 from .experiment import SIZE, Findings, Inexact, Judge, NotMeasured, Plot, Quantity, Setting, Table
 from .plots import Panel
 from .race import digest, rounded, timed
