@@ -19,6 +19,7 @@ import time
 from collections.abc import Callable, Iterable
 from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wait
 from concurrent.futures.process import BrokenProcessPool
+from contextlib import suppress
 from functools import partial
 from typing import Any, NamedTuple
 
@@ -148,13 +149,16 @@ class Errand:
         try:
             with Progress(self.part, console) as progress:
                 while self.wanted:
-                    with ProcessPoolExecutor(jobs, context, settle_in) as pool:
-                        try:
-                            self._feed(pool, jobs, progress)
-                        except BaseException:
-                            for process in multiprocessing.active_children():
-                                process.kill()
-                            raise
+                    pool = ProcessPoolExecutor(jobs, context, settle_in)
+                    try:
+                        self._feed(pool, jobs, progress)
+                    except BaseException:
+                        for process in multiprocessing.active_children():
+                            process.kill()
+                        with suppress(RuntimeError):  # ended while the pool's thread was about to start
+                            pool.shutdown()
+                        raise
+                    pool.shutdown()
         finally:
             self.seconds = time.perf_counter() - start
 
