@@ -9,6 +9,9 @@ from __future__ import annotations
 import numpy as np
 
 from .jit import bare
+from .simd import prefetch
+
+AHEAD = 6  # strings for which memory is asked for ahead, in three steps
 
 
 @bare
@@ -30,38 +33,46 @@ def _same(heap, first, last, data, begin, end):
 
 
 @bare
+def _look_ahead(heap, start, slots, data, offsets, codes, i):
+    """Ask for what the strings behind ``i`` will need, a step each; ``codes`` has the first slots of those ahead."""
+    mask, last = np.uint64(slots.shape[0] - 1), offsets.shape[0] - 2
+    for j in range(i if i == 0 else i + 3 * AHEAD, min(last, i + 3 * AHEAD) + 1):
+        codes[j] = _hash(data, offsets[j], offsets[j + 1]) & mask
+        prefetch(slots, np.int64(codes[j]))
+    if i + 2 * AHEAD <= last:
+        prefetch(start, np.int64(max(0, slots[codes[i + 2 * AHEAD]])))
+    if i + AHEAD <= last:
+        prefetch(heap, start[max(0, slots[codes[i + AHEAD]])])
+
+
+@bare
+def _find(heap, start, slots, data, begin, end, at):
+    """The code of a string whose first slot is ``at``, or -1, and the slot where it is or would be."""
+    while slots[at] >= 0:
+        c = np.int64(slots[at])
+        if _same(heap, start[c], start[c + 1], data, begin, end):
+            return c, at
+        at = (at + 1) & (slots.shape[0] - 1)
+    return np.int64(-1), at
+
+
+@bare
 def find(heap, start, slots, data, offsets, codes):
     """codes[i] = the code of data[offsets[i]:offsets[i + 1]], or -1."""
-    mask = np.uint64(slots.shape[0] - 1)
     for i in range(offsets.shape[0] - 1):
-        begin, end = offsets[i], offsets[i + 1]
-        at = _hash(data, begin, end) & mask
-        code = -1
-        while slots[at] >= 0:
-            c = slots[at]
-            if _same(heap, start[c], start[c + 1], data, begin, end):
-                code = c
-                break
-            at = (at + np.uint64(1)) & mask
-        codes[i] = code
+        _look_ahead(heap, start, slots, data, offsets, codes, i)
+        codes[i] = _find(heap, start, slots, data, offsets[i], offsets[i + 1], np.int64(codes[i]))[0]
 
 
 @bare
 def intern(heap, start, slots, count, data, offsets, codes):
     """Like ``find``, but unknown strings get the next code. Room must be there. Returns the new count."""
-    mask = np.uint64(slots.shape[0] - 1)
     for i in range(offsets.shape[0] - 1):
+        _look_ahead(heap, start, slots, data, offsets, codes, i)
         begin, end = offsets[i], offsets[i + 1]
-        at = _hash(data, begin, end) & mask
-        code = -1
-        while slots[at] >= 0:
-            c = slots[at]
-            if _same(heap, start[c], start[c + 1], data, begin, end):
-                code = c
-                break
-            at = (at + np.uint64(1)) & mask
+        code, at = _find(heap, start, slots, data, begin, end, np.int64(codes[i]))
         if code < 0:
-            code = count
+            code = np.int64(count)
             slots[at] = code
             top = start[count]
             for j in range(end - begin):
