@@ -171,14 +171,13 @@ def _text_table(
         here = np.asarray(dictionary.is_valid())
         used, dictionary = used[here], dictionary.drop_null()
     table[used] = codes = values.texts.intern_many(dictionary.cast(pa.large_string()))
-    reasons: dict[int, str] = {}
-    for i in values.doubtful(name, schema.versions(name), codes) if schema.bound(name) else ():
-        reason = schema.unknown(name, dictionary[i].as_py())
-        if reason is None:
-            values.admit(name, codes[i])
-        else:
-            reasons[int(used[i])] = reason
-    return table, reasons
+    if not schema.bound(name):
+        return table, {}
+    # Most texts have a code that was admitted before; those of messages lose theirs after every log.
+    new = values.doubtful(name, schema.versions(name), codes)
+    unknown = schema.all_unknown(name, dictionary.take(pa.array(new)).to_pylist()) if len(new) else {}
+    values.admit(name, np.delete(codes[new], list(unknown)))
+    return table, {int(used[new[i]]): reason for i, reason in unknown.items()}
 
 
 def _encode_integers(raw: NDArray[Any], absent: NDArray[np.bool_] | None) -> Encoded:

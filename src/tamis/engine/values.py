@@ -107,17 +107,16 @@ class ValueStore:
             return int(double) + residual
         return double
 
-    def doubtful(self, name: str, versions: object, codes: NDArray[np.int32]) -> list[int]:
+    def doubtful(self, name: str, versions: object, codes: NDArray[np.int32]) -> NDArray[np.intp]:
         """Which of some texts were not :meth:`admitted <admit>` with the graphs of a name at these versions."""
         before = self._admitted.get(name)
         known = before[1] if before is not None and before[0] == versions else np.zeros(0, np.bool_)
         self._admitted[name] = versions, with_room(known, self.texts.count)
-        found: list[int] = np.flatnonzero(~self._admitted[name][1][codes]).tolist()
-        return found
+        return np.flatnonzero(~self._admitted[name][1][codes])
 
-    def admit(self, name: str, code: int) -> None:
-        """A text is a category of a name."""
-        self._admitted[name][1][code] = True
+    def admit(self, name: str, codes: NDArray[np.int32]) -> None:
+        """Some texts are categories of a name."""
+        self._admitted[name][1][codes] = True
 
     def add_list(self, items: Iterable[Any], pinned: bool = True) -> int:
         """A new list; absent elements are kept as such. One that is not ``pinned`` lives while a context holds it."""

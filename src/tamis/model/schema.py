@@ -45,6 +45,7 @@ from tamis.model.values import (
 )
 
 __all__ = ["Schema", "context_name", "message_name"]
+MANY = 1_000_000  # texts of a name that are known to be categories at most
 
 
 class Schema:
@@ -63,6 +64,8 @@ class Schema:
         self.graphs: Graphs = graphs or {}
         # The graphs whose categories the values of a name are.
         self._bound: dict[str, tuple[str, ...]] = {}
+        # Texts that are categories of a name, with the versions of its graphs at which they were.
+        self._known: dict[str, tuple[tuple[tuple[str, int], ...], set[str]]] = {}
         self._variables: dict[str, Variable] = {}
         # Settled kinds by bare name: all that the common path of `admit` reads. Filled lazily, never wrong.
         self._message: dict[str, Kind] = {}
@@ -150,6 +153,22 @@ class Schema:
     def versions(self, name: str) -> tuple[tuple[str, int], ...]:
         """The graphs whose categories the values of a name are, and their versions, on which it depends what is one."""
         return tuple((graph, self.graphs[graph].version) for graph in self.bound(name))
+
+    def all_unknown(self, name: str, categories: Sequence[str]) -> dict[int, str]:
+        """Which of some texts cannot be categories of a name, and why."""
+        versions = self.versions(name)
+        kept = self._known.get(name)
+        if kept is None or kept[0] != versions or len(kept[1]) > MANY:
+            kept = self._known[name] = (versions, set())
+        wrong = {}
+        for i, category in enumerate(categories):
+            if category not in kept[1]:
+                reason = self.unknown(name, category)
+                if reason is None:
+                    kept[1].add(category)
+                else:
+                    wrong[i] = reason
+        return wrong
 
     def _unknown(self, name: str, value: object) -> str | None:
         if name not in self._bound:
