@@ -270,12 +270,12 @@ def sift(ix, chunk, found, live, q, due, unsure, sampled, hits, n, doubts, edges
 def _allow_for_slack(ix, chunk, found, live, q, due, unsure, sampled, owed, n_owed):
     """What matches for certain of what was ``found`` in a chunk of which some slots have a margin.
 
-    ``unsure`` gets what each slot leaves open. Margins that have become too wide are owed.
+    ``unsure`` gets what each slot leaves open. A margin wider than is due, and to blame for a doubt, is owed at once.
     """
     slots = ix.slot_attribute.shape[0]
     margin, n_live = ix.margin, live[slots]
     unclear = np.uint32(0)
-    loose = np.int64(0)
+    loose = np.uint32(0)
     for u in range(n_live):
         s = live[u]
         wide = margin[chunk * slots + s]
@@ -287,9 +287,9 @@ def _allow_for_slack(ix, chunk, found, live, q, due, unsure, sampled, owed, n_ow
         unsure[u] = mask
         unclear |= mask
         if wide > due[s]:
-            loose += count_bits(mask)
+            loose |= mask
     if loose:
-        n_owed = owe(ix.debt, chunk, loose, owed, n_owed)
+        n_owed = owe(ix.debt, chunk, 1, owed, n_owed)
     if sampled:
         _sample_doubts(ix.seen, unsure, live, n_live, margin, chunk, slots, count_bits(found))
     return found & ~unclear, n_owed

@@ -93,7 +93,7 @@ def measured(
         plan = Plan(
             budget_at(setting),
             workload.MESSAGES,
-            enough=6 * world.moving * len(workload.NAMES),
+            enough=12 * world.moving * len(workload.NAMES),
             most=max(5_000_000, 100 * profiles),
         )
 

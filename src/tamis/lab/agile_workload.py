@@ -168,10 +168,15 @@ class World:
 
     def matching(self, message: NDArray[np.float64]) -> NDArray[np.int64]:
         """The ids that match now, by brute force; the bounds are computed as the profiles say."""
-        state = self.state
-        around = ((state - HALF <= message) & (message <= state + HALF)).all(axis=1)
-        constant = ((self.fixed - HALF <= message) & (message <= self.fixed + HALF)).all(axis=1)
-        return np.flatnonzero(np.concatenate([around, constant]))
+        found = []
+        for middles, digits in ((self.place, self.digits), (self.fixed, 0)):
+            rows = np.arange(len(middles))
+            for k, half in enumerate(HALF.tolist()):
+                middle = middles[rows, k]
+                quantise(middle, digits)
+                rows = rows[(middle - half <= message[k]) & (message[k] <= middle + half)]
+            found.append(rows)
+        return np.concatenate([found[0], self.moving + found[1]])
 
 
 def update_columns(

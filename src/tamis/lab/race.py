@@ -2,6 +2,7 @@
 
 Guarantees that only ``Filter.process`` and the reading of ``stats`` (which ends deferred work) run on the clock; that
 contenders take turns log by log, so that a busy neighbour slows all of them; and that every log's matches are compared.
+What only warms up runs on all cores. Filters of one thread are taken for granted.
 Refuses to know what the logs are about.
 """
 
@@ -26,10 +27,12 @@ from .contenders import Options, make
 from .experiment import Inexact, NotMeasured
 
 T = TypeVar("T")
+R = TypeVar("R")
 COUNTERS: Final[tuple[str, ...]] = ("postfiltered", "false_positives", "escalations", "deescalations", "index_updates")
 LONGEST: Final = 2_500_000  # updates in one log of a steady race
 MOST: Final = 1_000  # messages in one log of a steady race
-SETTLED: Final = 0.1  # two batches that differ by less have settled
+SETTLED: Final = 0.1  # two stretches of a warm-up that differ by less have settled
+PATIENCE: Final = 5  # times the seconds of a measurement: that long a contender warms up at most
 SLICES: Final = 6  # logs that the slowest contender measures, about
 
 
@@ -85,23 +88,35 @@ class Race:
             _side_by_side(lambda name: self.filters[name].process(log), idle)
             self._before |= {name: self.filters[name].stats for name in idle}
 
-    def play(self, messages: int, updates: float, only: Sequence[str] = ()) -> dict[str, Lap]:
-        """The next log through every filter in turn, or through some of them."""
-        log = self.workload.events(messages, updates)
-        found: tuple[str, Matches, tuple[int, int]] | None = None
-        laps = {}
-        names = [name for name in self.filters if not only or name in only]
-        turn = self._logs % len(names)
+    def play(self, messages: int, updates: float) -> dict[str, Lap]:
+        """The next log through every filter in turn."""
+        turn = self._logs % len(self.filters)  # who is first reads the log from memory, the others from the cache
         self._logs += 1
-        for name in names[turn:] + names[:turn]:  # who is first reads the log from memory, the others from the cache
-            filter = self.filters[name]
-            matches, after, seconds = timed(filter, log)
-            before, self._before[name] = self._before[name], after
+        names = list(self.filters)
+        return self._compared(messages, updates, names[turn:] + names[:turn], map)
+
+    def warm_up(self, messages: int, updates: float) -> dict[str, Lap]:
+        """The next log through all filters that adapt, side by side."""
+        return self._compared(messages, updates, self.warming, _side_by_side)
+
+    def _compared(
+        self, messages: int, updates: float, names: Iterable[str], each: Callable[..., Iterable[Any]]
+    ) -> dict[str, Lap]:
+        """The laps of some filters, which ``each`` runs as ``map`` does."""
+        log = self.workload.events(messages, updates)
+
+        def run(name: str) -> tuple[Lap, Matches, tuple[int, int]]:
+            matches, after, seconds = timed(self.filters[name], log)
             if len(matches.rejected):
                 raise Inexact(f"{name} rejected {matches.rejected[0]}")
+            before, self._before[name] = self._before[name], after
             counts = {key: after[key] - before[key] for key in COUNTERS if key in after and key in before}
-            laps[name] = Lap(seconds, messages, after["updates"] - before["updates"], counts)
-            mark = digest(matches)
+            return Lap(seconds, messages, after["updates"] - before["updates"], counts), matches, digest(matches)
+
+        found: tuple[str, Matches, tuple[int, int]] | None = None
+        laps = {}
+        for name, (lap, matches, mark) in zip(names, each(run, names), strict=True):
+            laps[name] = lap
             if found is None:
                 found = (name, matches, mark)
                 self._check_last(matches, messages, name)
@@ -139,10 +154,10 @@ class Race:
         )
 
 
-def _side_by_side(work: Callable[[T], object], items: Iterable[T]) -> None:
-    """What is not timed may use all cores."""
+def _side_by_side(work: Callable[[T], R], items: Iterable[T]) -> list[R]:
+    """As ``map``, on all cores: for what is not measured."""
     with ThreadPoolExecutor(os.cpu_count()) as pool:
-        list(pool.map(work, items))
+        return list(pool.map(work, items))
 
 
 def _ids(matches: Matches) -> NDArray[np.int64]:
@@ -167,17 +182,17 @@ def digest(matches: Matches) -> tuple[int, int]:
 
 
 def timed(filter: Filter, log: EventLog) -> tuple[Matches, dict[str, int], float]:
-    """Matches, counters afterwards, seconds of the processor: work of others on this machine does not count.
+    """Matches, counters afterwards, seconds of this thread: work of others on this machine does not count.
 
     Nor do compilers, and the garbage collector waits meanwhile.
     """
     gc.disable()  # a collection before every log would take longer than most logs
     try:
         with _Compiling() as compiling:
-            start = time.process_time()
+            start = time.thread_time()
             matches = filter.process(log)
             stats = filter.stats
-            seconds = time.process_time() - start
+            seconds = time.thread_time() - start
         return matches, stats, seconds - compiling.seconds
     finally:
         gc.enable()
@@ -197,12 +212,12 @@ class _Compiling(numba_event.Listener):
     def on_start(self, event: object) -> None:
         self._depth += 1
         if self._depth == 1:
-            self._start = time.process_time()
+            self._start = time.thread_time()
 
     def on_end(self, event: object) -> None:
         self._depth -= 1
         if self._depth == 0:
-            self.seconds += time.process_time() - self._start
+            self.seconds += time.thread_time() - self._start
 
 
 # -- steady state ----------------------------------------------------------------------------------------------
@@ -245,9 +260,9 @@ class Plan:
     """How long a steady race lasts, per contender.
 
     Only contenders that adapt need to warm up, the others are the same at any time: ``warm`` messages as in the paper,
-    or, where updates are many, ``enough`` of them (every value has moved several times); then until the speed of two
-    successive logs differs by less than a tenth; or twice ``seconds``. Then
-    ``messages`` are measured, or fewer: at most ``seconds`` and ``most`` updates, at least three logs.
+    or, where updates are many, ``enough`` of them (every value has moved several times); then until the speed in the
+    last quarter is within a tenth of that in the quarter before; or five times ``seconds``. Then ``messages`` are
+    measured, or fewer: at most ``seconds`` and ``most`` updates, at least three logs.
     """
 
     seconds: float
@@ -255,6 +270,11 @@ class Plan:
     warm: int = 500
     enough: float = float("inf")
     most: int = 50_000_000
+
+
+def _pace(laps: Sequence[Lap]) -> float:
+    """Seconds per message."""
+    return sum(lap.seconds for lap in laps) / sum(lap.messages for lap in laps)
 
 
 @dataclass
@@ -271,11 +291,12 @@ class _Progress:
         self.warm.append(lap)
         done, updates = sum(lap.messages for lap in self.warm), sum(lap.updates for lap in self.warm)
         self.ended = "out of time"
-        if done >= self.plan.warm or updates >= self.plan.enough:
-            last = [lap.seconds / lap.messages for lap in self.warm[-2:]]
-            if len(last) == 2 and abs(last[1] / last[0] - 1) < SETTLED:
+        quarter = len(self.warm) // 4
+        if quarter and (done >= self.plan.warm or updates >= self.plan.enough):
+            last, before = _pace(self.warm[-quarter:]), _pace(self.warm[-2 * quarter : -quarter])
+            if abs(last / before - 1) < SETTLED:
                 self.ended = "settled"
-        return self.ended == "settled" or sum(lap.seconds for lap in self.warm) >= 2 * self.plan.seconds
+        return self.ended == "settled" or sum(lap.seconds for lap in self.warm) >= PATIENCE * self.plan.seconds
 
     @property
     def done(self) -> bool:
@@ -315,7 +336,7 @@ def steady(race: Race, updates: float, plan: Plan, done: Callable[[str], None]) 
     size = 2
     warm: set[str] = set()
     while len(warm) < len(race.warming):  # all of them to the end, so that their contexts stay the same
-        laps = race.play(size, updates, race.warming)
+        laps = race.warm_up(size, updates)
         warm |= {name for name in race.warming if running[name].warm_up(laps[name])}
         size = _size(plan, updates, size, laps.values())
     race.catch_up()
