@@ -294,7 +294,7 @@ class _Progress:
         quarter = len(self.warm) // 4
         if quarter and (done >= self.plan.warm or updates >= self.plan.enough):
             last, before = _pace(self.warm[-quarter:]), _pace(self.warm[-2 * quarter : -quarter])
-            if abs(last / before - 1) < SETTLED:
+            if abs(last - before) < SETTLED * before:
                 self.ended = "settled"
         return self.ended == "settled" or sum(lap.seconds for lap in self.warm) >= PATIENCE * self.plan.seconds
 
