@@ -268,9 +268,9 @@ def move(ix, k, g, grow):
     if not (grow and ix.state[k, g] == PLACED and extend(ix, g, k)):
         take(ix, k, g)
         put(ix, k, g)
+        if ix.rule[POLICY] == COST and ix.state[k, g] == PLACED:
+            learn_reach(ix, k, g)
     ix.count[INDEX_UPDATES] += 1
-    if ix.rule[POLICY] == COST and ix.state[k, g] == PLACED:
-        learn_reach(ix, k, g)
 
 
 @inlined

@@ -123,10 +123,39 @@ HURRY = 8_192  # or index updates, when they are many between messages
 FADING = 1 / 64  # what AUTO has counted fades by this much at every message
 AHEAD = 8
 CHOSEN, TRIED = range(2)  # rows of Family.levels
+KEPT = 2.0  # times what the best level reaches: so far an end may lie that is not placed anew
 SURELY = 0.95  # of what another choice costs: below that it is better, and not by chance
 
 
 # -- updates ---------------------------------------------------------------------------------------------------
+
+
+@bare
+def _is_left(ix, k, s, end):
+    """Whether ``ix.want`` lies beyond an end of what entry ``k`` holds on a slot."""
+    return ix.want[s, 0] < ix.held[k, s, 0] if end == 0 else ix.want[s, 1] > ix.held[k, s, 1]
+
+
+@bare
+def _may_grow(ix, k, g):
+    """Whether entry ``k``, which leaves its range at one end, may keep the other: a walk comes back to where it was.
+
+    Not where that lies beyond what the best level reaches several times over: false positives would add up.
+    """
+    if ix.state[k, g] != PLACED:
+        return False
+    for s in range(ix.group[g], ix.group[g + 1]):
+        best = np.int64(ix.seen[s, BEST])
+        if best < leaf(ix) or best >= _highest(ix, g):
+            return False
+        far = KEPT * _reaches(ix, s, best)
+        for end in range(2):
+            if _is_left(ix, k, s, end):
+                if ix.level[k, s, end] < leaf(ix):
+                    return False
+            elif abs(ix.want[s, end] - ix.held[k, s, end]) > far:
+                return False
+    return True
 
 
 @bare
@@ -154,14 +183,14 @@ def _revise(ix, k, g, world):
                 ix.aim[s, end] = min(leaf(ix), top(ix, g) - 1)
             elif strategy == AGILE:
                 ix.aim[s, end] = ix.level[k, s, end]
-                left = ix.want[s, 0] < ix.held[k, s, 0] if end == 0 else ix.want[s, 1] > ix.held[k, s, 1]
+                left = _is_left(ix, k, s, end)
                 if ix.rule[POLICY] == COST:
                     ix.aim[s, end] = np.int8(ix.seen[s, BEST])
                 elif left:
                     ix.aim[s, end] = min(top(ix, g), np.int64(ix.level[k, s, end]) + 1)
     if strategy == AGILE:
         ix.count[ESCALATIONS] += 1
-    move(ix, k, g, strategy == AGILE and ix.rule[POLICY] != COST)
+    move(ix, k, g, strategy == AGILE and (ix.rule[POLICY] != COST or _may_grow(ix, k, g)))
     reconsider(ix, k, world)
     return True
 
