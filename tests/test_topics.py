@@ -238,6 +238,29 @@ def test_another_parent_does_not_hide_a_user() -> None:
     assert f.stats["escalations"] > 0
 
 
+def test_categories_of_messages_are_asked_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A graph is asked again for what it did not know, and for all when it has changed. Short logs go row by row."""
+    many = 200
+    graph = ContentGraph.from_edges([("all", "a"), ("all", "b")], name="topic")
+    f = Filter(graphs=[graph])
+    f.subscribe("p", "topic within 'all'")
+    asked: list[str] = []
+    unknown = f.schema.unknown
+    monkeypatch.setattr(f.schema, "unknown", lambda name, value: asked.append(value) or unknown(name, value))
+
+    def match(*topics: str) -> tuple[int, list[str]]:
+        asked.clear()
+        found = f.process(EventLog.merge(messages={"topic": pa.array(topics * many)}))
+        assert len(found) + len(found.rejected) == len(topics) * many
+        return len(found.rejected) // many, sorted(asked)
+
+    assert match("a", "b", "c") == (1, ["a", "b", "c"])
+    assert match("a", "b", "c") == (1, ["c"])
+    graph.add_node("c", ["all"])
+    assert match("a", "b", "c") == (0, ["a", "b", "c"])
+    assert match("c", "a") == (0, [])
+
+
 def test_graphs_grow_while_nobody_asks_for_them() -> None:
     """Lists that are empty when categories are added have room for them when somebody comes."""
     graph = ContentGraph.from_edges([("all", "n0")], name="topic")

@@ -14,7 +14,7 @@ from tamis.lab import contenders, experiment, race, registry
 from tamis.lab.agile_workload import World
 from tamis.lab.contenders import ALL
 from tamis.lab.experiment import Inexact, NotMeasured, Setting
-from tamis.lab.race import Grid, Plan, Race, steady
+from tamis.lab.race import Grid, Lap, Plan, Race, steady
 
 KNOWN = {
     name: options
@@ -127,6 +127,15 @@ def test_a_steady_race_measures_everyone_and_says_how() -> None:
         assert one.warm_up["ended"] in ("settled", "out of time")
         assert one.warm_up["messages"] >= 50 or one.warm_up["ended"] == "out of time"
         assert one.counts["postfiltered"] >= 0
+
+
+def test_a_warm_up_ends_when_its_last_quarters_are_alike() -> None:
+    falling = race._Progress(Plan(seconds=1.0, warm=40))
+    assert not any(falling.warm_up(Lap(0.9**k, 10, 0, {})) for k in range(3))
+    assert falling.warm_up(Lap(5.0, 10, 0, {})) and falling.ended == "out of time"
+    level = race._Progress(Plan(seconds=1.0, warm=40))
+    ends = [level.warm_up(Lap(seconds, 10, 0, {})) for seconds in (0.4, 0.3, 0.2, 0.1, 0.1)]
+    assert ends == [False, False, False, False, True] and level.ended == "settled"
 
 
 def test_compiling_is_not_timed(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -21,6 +21,18 @@ def test_values_are_uniform_and_have_three_relevant_digits() -> None:
         assert abs(np.quantile(flat, 0.25) / w.DOMAIN - 0.25) < 0.04
 
 
+def test_brute_force_is_all_bounds_of_all_profiles() -> None:
+    world = w.World(4_000, 1, digits=3)
+    found = 0
+    for _ in range(50):
+        point = world.log(1, 200).points[-1]
+        middles = np.concatenate([world.state, world.fixed])
+        inside = ((middles - w.HALF <= point) & (point <= middles + w.HALF)).all(axis=1)
+        assert world.last().tolist() == np.flatnonzero(inside).tolist()
+        found += int(inside.sum())
+    assert found > 0
+
+
 def test_quantising_is_rounding_to_relevant_digits() -> None:
     values = np.array([0.0, 0.001236, 0.9996, 1.234, 99.96, 123.4, 9994.9, 9995.1, 10_000.0])
     w.quantise(values, 3)
