@@ -17,6 +17,7 @@ from .blocks import (
     ask_for_block,
     decide,
     deescalate,
+    lies_inside,
     look_into,
     meet,
     owe,
@@ -36,15 +37,14 @@ from .cells import (
     CHUNK,
     CHUNKS,
     CHUNKS_MET,
-    LINE,
     N_BLOCKS,
     ONE,
     OPEN,
     global_cell,
 )
-from .jit import bare, kernel
+from .jit import bare, folded, kernel
 from .policy import CHUNKS_SEEN, MESSAGE_SAMPLE, SINCE, adapt, learn_passing
-from .simd import count_bits, covers, cycles, lowest_bit
+from .simd import count_bits, cycles, lowest_bit
 from .touched import by_tile, replay_touched
 
 OWED = 4096
@@ -81,27 +81,22 @@ def _queue(ix, first, last, skip, cells, met, counts, queue, n, world):
     return last, n
 
 
-@bare
+@folded
 def _scan(ix, b, near, live, q, due, unsure, muted, patience, sampled, codes, n, doubts, edges, n_doubts, owed, n_owed):
     """What a message finds in the chunks ``near`` of block ``b``; returns the counts as :func:`sift` does."""
-    slots = ix.slot_attribute.shape[0]
-    n_live = live[slots]
+    zero = np.int64(0)
     while near != 0:
         chunk = b * CHUNKS + lowest_bit(near)
         near &= near - ONE
-        at = chunk * slots * LINE
-        found = ix.masks[chunk, OPEN]
-        for u in range(n_live):
-            found &= covers(ix.lines, at + live[u] * LINE, q[live[u]], q[live[u]])
-            if found == 0:
-                break
+        is_open = ix.masks[chunk, OPEN]
+        found, certain = lies_inside(ix, chunk, is_open, live, zero, q, unsure, is_open)
         if found == 0:
             n_owed = owe(ix.debt, chunk, patience, owed, n_owed)
             continue
         if muted.shape[0]:
             found &= ~muted[chunk]
         n, n_doubts, n_owed = sift(
-            ix, chunk, found, live, q, due, unsure, sampled, codes, n, doubts, edges, n_doubts, owed, n_owed
+            ix, chunk, found, certain, live, q, due, unsure, sampled, codes, n, doubts, edges, n_doubts, owed, n_owed
         )
     return n, n_doubts, n_owed
 

@@ -99,7 +99,7 @@ from .cells import (
     routed,
 )
 from .cluster import away, build, insert, needs_slots, remove
-from .jit import bare, kernel
+from .jit import bare, folded, kernel
 from .policy import (
     CHUNKS_SEEN,
     DOUBTED,
@@ -226,31 +226,46 @@ def decide(ix, m, of, n_doubts, doubts, edges, world):
     return left
 
 
-@bare
-def sift(ix, chunk, found, live, q, due, unsure, sampled, hits, n, doubts, edges, n_doubts, owed, n_owed):
-    """Tell apart what a message has ``found`` in a chunk: matches, into ``hits``, and doubts, to be decided.
+@folded
+def lies_inside(ix, chunk, found, live, first, q, unsure, certain):
+    """What a message finds in a chunk, of what it has ``found`` on the slots before ``live[first]``.
 
-    ``hits`` has room for a chunk more. Returns the counts of hits, doubts and chunks that are owed.
+    ``certain`` is the part of it that lies strictly inside all ranges so far, ``unsure`` gets what each slot leaves
+    open. Returns both masks; nothing is certain of nothing.
     """
     slots = ix.slot_attribute.shape[0]
-    lines, margin = ix.lines, ix.margin
+    at = chunk * slots * LINE
+    for u in range(first, live[slots]):
+        s = live[u]
+        found &= covers(ix.lines, at + s * LINE, q[s], q[s])
+        if found == 0:
+            break
+        strictly = covers_strictly(ix.lines, at + s * LINE, q[s], q[s])
+        unsure[u] = ~strictly
+        certain &= strictly
+    return found, certain & found
+
+
+@folded
+def sift(ix, chunk, found, certain, live, q, due, unsure, sampled, hits, n, doubts, edges, n_doubts, owed, n_owed):
+    """Tell apart what a message has ``found`` in a chunk: matches, into ``hits``, and doubts, to be decided.
+
+    ``certain`` and ``unsure`` are what :func:`lies_inside` says, margins apart. ``hits`` has room for a chunk more.
+    Returns the counts of hits, doubts and chunks that are owed.
+    """
+    slots = ix.slot_attribute.shape[0]
+    margin = ix.margin
     n_live = live[slots]
-    at, place = chunk * slots * LINE, chunk * CHUNK
+    place = chunk * CHUNK
     fixed = found & ix.masks[chunk, FIXED]
     found &= ~fixed
-    certain, slack = found, np.uint8(0)
+    slack = np.uint8(0)
     for u in range(n_live):
-        s = live[u]
-        certain &= covers_strictly(lines, at + s * LINE, q[s], q[s])
-        slack |= margin[chunk * slots + s]
+        slack |= margin[chunk * slots + live[u]]
     if slack or sampled:
         certain, n_owed = _allow_for_slack(ix, chunk, found, live, q, due, unsure, sampled, owed, n_owed)
-    n = compress(ix.profile, place, certain, hits, n)
+    n = compress(ix.profile, place, certain & found, hits, n)
     unclear = found & ~certain
-    if unclear and not (slack or sampled):
-        for u in range(n_live):
-            s = live[u]
-            unsure[u] = ~covers_strictly(lines, at + s * LINE, q[s], q[s])
     while unclear != 0:
         t = lowest_bit(unclear)
         unclear &= unclear - ONE
@@ -302,7 +317,7 @@ def patience_of(ix):
     return patience if patience >= 0 else -patience * ix.count[UPDATES] // max(1, ix.count[FALSE_POSITIVES])
 
 
-@bare
+@folded
 def owe(debt, chunk, patience, owed, n_owed):
     """A chunk that may improve was scanned in vain; when that happens too often it is noted for deescalation."""
     if debt[chunk] >= 0:
@@ -372,7 +387,7 @@ def meet(ix, g, met):
     return n_met
 
 
-@bare
+@folded
 def look_into(ix, b, m, g, q, due, live, world):
     """The message in a block's own cells ``q``; returns the chunks whose zones contain it.
 
@@ -470,17 +485,12 @@ def probe(ix, m, world, hits, special, doubts, edges, owed, scratch):
                 continue
             chunk, i, found = np.int64(alive[j, 0]), np.int64(alive[j, 1]), alive[j, 2]
             live, q, due = lives[i], bytes_of[i, 0], bytes_of[i, 1]
-            n_live = live[slots]
-            at = chunk * slots * LINE
-            for u in range(GLANCE, n_live):
-                found &= covers(lines, at + live[u] * LINE, q[live[u]], q[live[u]])
-                if found == 0:
-                    break
+            found, certain = lies_inside(ix, chunk, found, live, zero, q, unsure, found)
             if found == 0:
                 n_owed = owe(debt, chunk, patience, owed, n_owed)
                 continue
             n, n_doubts, n_owed = sift(
-                ix, chunk, found, live, q, due, unsure, sampled, hits, n, doubts, edges, n_doubts, owed, n_owed
+                ix, chunk, found, certain, live, q, due, unsure, sampled, hits, n, doubts, edges, n_doubts, owed, n_owed
             )
     ix.count[BLOCKS_MET] += n_met
     ix.count[CHUNKS_MET] += chunks_met

@@ -61,16 +61,17 @@ EAGER, PARTIAL, GBU, AGILE, NOINDEX = range(5)
 FIXED, AUTO, COST = range(3)
 # Entries of Family.rule: what was chosen; false positives since the last deescalation; cycles that false positives have
 # cost and deescalations not yet used; cycles of a test; how many times dearer a move is than in the survey; messages of
-# late; index updates until the last review; updates and false positives of late, and all updates so far.
+# late; index updates until the last review; updates and false positives of late, and all updates so far; updates that
+# were looked at closely, fading; entries that a sweep has still to look at.
 STRATEGY, POLICY, PARAMETER, IN_VAIN, CREDIT, TEST_COST, DEARER, MESSAGES, REVIEWED = range(9)
-RECENT_UPDATES, RECENT_VAIN, HEARD = range(9, 12)
-RULES = 12
+RECENT_UPDATES, RECENT_VAIN, HEARD, OBSERVED, UNSWEPT = range(9, 14)
+RULES = 14
 # Columns of Family.seen: updates of values that move a slot's ranges, and the sum of their squared steps, both fading;
-# the share of entries that a message passes; the least and the largest value in messages; the best level; then, per
-# level, how far beyond its interval a range reaches on each side; then, per level, the cycles that a move to it took in
-# the survey (of the first slot of a group); then, per level, those that false positives have to have cost before an
-# entry leaves it for the best one.
-MOVED, STEPS, PASSING, LEAST, LARGEST, BEST, REACH = range(7)
+# the share of entries that a message passes; the least and the largest value in messages; the best level; the level
+# that a sweep has brought all entries down to; then, per level, how far beyond its interval a range reaches on each
+# side; then, per level, the cycles that a move to it took in the survey (of the first slot of a group); then, per
+# level, those that false positives have to have cost before an entry leaves it for the best one.
+MOVED, STEPS, PASSING, LEAST, LARGEST, BEST, SWEPT, REACH = range(8)
 LEVELS = 16
 PRICES = REACH + LEVELS
 ASKED = PRICES + LEVELS

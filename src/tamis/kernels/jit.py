@@ -1,7 +1,9 @@
-"""The three ways tamis compiles a kernel, and where the compiled code is kept.
+"""The four ways tamis compiles a kernel, and where the compiled code is kept.
 
 ``kernel`` may allocate arrays. ``bare`` may not, and is compiled without reference counting: taking an array out of a
-bundle would otherwise cost two atomic operations each time. ``inlined`` is ``bare`` and pasted into its callers.
+bundle would otherwise cost two atomic operations each time. ``inlined`` is ``bare`` and pasted into its callers;
+``folded`` is, too, but by LLVM, as it may have several returns: for what is called so often that handing over a bundle,
+a hundred numbers, counts.
 
 Numba keeps compiled code per source file and does not notice that a function *called* from it has changed in another
 file. So the code is kept in a folder named after all kernel sources together: change one and all are compiled anew.
@@ -57,3 +59,4 @@ def _compiled(**options: Any) -> Callable[[Callable[..., Any]], Any]:
 kernel = _compiled()
 bare = _compiled(_nrt=False)
 inlined = _compiled(_nrt=False, inline="always")
+folded = _compiled(_nrt=False, forceinline=True)

@@ -68,7 +68,7 @@ from .postings import AT, ENTRY, FILL
 from .program import run
 from .simd import between, cycles, lowest_bit, prefetch
 from .skiplist import LARGEST, TALLEST, header
-from .strategies import blamed, lower, reckon, review, wanted
+from .strategies import blamed, lower, reckon, review, sweep, wanted
 from .touched import by_tile, replay_touched
 
 EIGHT = 8
@@ -597,6 +597,7 @@ def replay(
             pairs, n = replay_touched(ix, first, last, tiles, tile_bits, tiled, skip, pairs, n, world)
             if ix.rule[POLICY] == COST:
                 review(ix)
+                sweep(ix, last - first, world)
             spent[TOUCHED] += np.float64(cycles() - clock)
         clock = cycles()
         out, n_out = settle(

@@ -268,7 +268,7 @@ def _update(ix, first, last, shard, shards, updates, heard, world):
     u_context, u_attribute, u_value, _ = updates
     contexts, clauses = world.contexts, world.clauses
     value, safe, watch, head = contexts.value, contexts.safe, contexts.watch, contexts.head
-    step = max(SAMPLE, (last - first) >> 10)
+    step = max(SAMPLE, (last - first) >> 6)
     sample = first + ((last - first - ix.count[UPDATES]) & (SAMPLE - 1))
     for start in range(first, last, TILE):
         stop = min(last, start + TILE)

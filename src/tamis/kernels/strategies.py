@@ -17,7 +17,7 @@ positive (``always`` is FP = 1), ``auto(C)`` with FP = C * updates / false posit
 where that message would not have met it. ``cost`` is ours. It measures, in cycles, what a false positive and a move
 cost, how often and how far values move, and how wide the ranges of each level are; from that it computes the level at
 which an entry of a slot costs least, and moves entries there: those that leave their range at once, the others as far
-as the false positives they cause pay.
+as the false positives they cause pay, and all of them, met or not, once updates have become rare.
 
 Invariants: k(i) in K(i) for every entry that some message could match; a context value may move without a word to the
 index while k(i) stays in K(i) (``Contexts.safe``).
@@ -75,6 +75,7 @@ from .entries import (
     LEVELS,
     MESSAGES,
     MOVED,
+    OBSERVED,
     OUT,
     PARAMETER,
     PARTIAL,
@@ -89,7 +90,9 @@ from .entries import (
     SHUT,
     STEPS,
     STRATEGY,
+    SWEPT,
     TEST_COST,
+    UNSWEPT,
     collect,
     ends,
     enter,
@@ -121,10 +124,13 @@ from .simd import cycles, prefetch
 REVIEW = 64  # messages between two reviews of the best levels
 HURRY = 8_192  # or index updates, when they are many between messages
 FADING = 1 / 64  # what AUTO has counted fades by this much at every message
+FORGET = 8  # messages seen before COST forgets of what it knows about their rate all but this part
 AHEAD = 8
 CHOSEN, TRIED = range(2)  # rows of Family.levels
 KEPT = 2.0  # times what the best level reaches: so far an end may lie that is not placed anew
 SURELY = 0.95  # of what another choice costs: below that it is better, and not by chance
+RARELY = 0.1  # of the price of a move: what asks for less will pay many times over, and need not wait for a message
+ROUND = 512  # messages in which a sweep looks at all entries
 
 
 # -- updates ---------------------------------------------------------------------------------------------------
@@ -270,7 +276,11 @@ def observe(ix, c, a, v, old, weight, world):
     """One update stands for ``weight`` of them: how often, and how far, the ranges of a slot move."""
     k = np.int64(world.contexts.head[c])
     step = v - old
-    if ix.rule[POLICY] != COST or k < 0 or not (step == step):
+    if ix.rule[POLICY] != COST:
+        return
+    ix.rule[RECENT_UPDATES] += weight
+    ix.rule[OBSERVED] += weight
+    if k < 0 or not (step == step):
         return
     row, pred = world.templates.row, world.templates.predicate
     r = world.clauses.meta[k, TEMPLATE]
@@ -318,14 +328,16 @@ def _met_at(ix, s, j):
 def _leaves(ix, s, j, more):
     """How often an entry leaves its range at level ``j`` of a slot, per message; with ``more`` updates than were seen.
 
-    A walk of steps d leaves a range that reaches w beyond it after about (w / d)**2 steps.
+    A walk of steps d leaves a range that reaches w beyond it after about (w / d)**2 steps. How many updates there are
+    is what was seen of late, since a burst ends at once; which of them move a slot, and how far, of a longer time.
     """
     reach, moved = _reaches(ix, s, j), ix.seen[s, MOVED]
     step2 = ix.seen[s, STEPS] / max(1.0, moved)
     share = 1.0 / (1.0 + reach * reach / step2) if step2 > 0.0 else 0.0
     if reach == 0.0:
         share = 1.0
-    return share * (moved + more) / max(1.0, ix.rule[MESSAGES]) / max(1, ix.count[LISTENERS])
+    updates = ix.rule[RECENT_UPDATES] * moved / max(1.0, ix.rule[OBSERVED]) + more
+    return share * updates / max(1.0, ix.rule[MESSAGES]) / max(1, ix.count[LISTENERS])
 
 
 @bare
@@ -387,6 +399,12 @@ def _charge(ix):
         for j in range(best + 1, LEVELS):
             spared = (_met_at(ix, s, j) - met) * test
             ix.seen[s, ASKED + j] = price * min(1.0, price * leaves / max(1e-300, spared))
+        if ix.seen[s, ASKED + LEVELS - 1] > RARELY * price:
+            ix.seen[s, SWEPT] = LEVELS
+        elif best < ix.seen[s, SWEPT]:
+            ix.seen[s, SWEPT], ix.rule[UNSWEPT] = best, ix.state.shape[0]
+        else:
+            ix.seen[s, SWEPT] = best
 
 
 @bare
@@ -415,7 +433,10 @@ def review(ix):
     for s in range(ix.slot_attribute.shape[0]):
         ix.seen[s, MOVED] *= 0.5
         ix.seen[s, STEPS] *= 0.5
-    ix.rule[MESSAGES] *= 0.5
+    ix.rule[OBSERVED] *= 0.5
+    if ix.rule[MESSAGES] >= FORGET:
+        ix.rule[MESSAGES] /= FORGET
+        ix.rule[RECENT_UPDATES] /= FORGET
     ix.rule[REVIEWED] = ix.count[INDEX_UPDATES]
 
 
@@ -430,18 +451,25 @@ def reckon(ix, messages, failed):
 
 
 @bare
+def _paid(ix, k, s, end, most):
+    """Whether the account holds what an end of entry ``k`` is asked for, ``most`` at the most; then it is taken off."""
+    level = np.int64(ix.level[k, s, end])
+    if level <= ix.seen[s, BEST]:
+        return False
+    asked = ix.seen[s, ASKED + min(LEVELS - 1, level)]
+    if asked > most or ix.rule[CREDIT] < asked:
+        return False
+    ix.rule[CREDIT] -= asked
+    return True
+
+
+@bare
 def wanted(ix, k, s, end):
     """``DEpolicy`` of paper 000: whether a false positive of entry ``k`` on an end of a slot shall deescalate it."""
     if ix.level[k, s, end] == 0:
         return False
     if ix.rule[POLICY] == COST:
-        if ix.level[k, s, end] <= ix.seen[s, BEST]:
-            return False
-        asked = ix.seen[s, ASKED + min(LEVELS - 1, np.int64(ix.level[k, s, end]))]
-        if ix.rule[CREDIT] < asked:
-            return False
-        ix.rule[CREDIT] -= asked
-        return True
+        return _paid(ix, k, s, end, np.inf)
     ix.rule[IN_VAIN] += 1.0
     patience = ix.rule[PARAMETER]
     if ix.rule[POLICY] == AUTO:
@@ -453,22 +481,59 @@ def wanted(ix, k, s, end):
 
 
 @bare
+def _deescalate(ix, k, g, world):
+    """Place entry ``k`` anew as ``ix.want`` and ``ix.aim`` say."""
+    move(ix, k, g, False)
+    ix.count[DEESCALATIONS] += 1
+    tell_others(ix, k, g, np.int64(-1), world)
+
+
+@bare
+def _aim_at_best(ix, g):
+    for t in range(ix.group[g], ix.group[g + 1]):
+        ix.aim[t, 0] = ix.aim[t, 1] = np.int8(ix.seen[t, BEST])
+
+
+@bare
 def lower(ix, k, s, end, x, world):
     """Deescalate entry ``k``, met in vain at ``x`` on one end of a slot; the other end, as it is placed anew, too."""
     g = group_of(ix, s)
     read(ix, k, g, world)
-    sunk = sink(ix, g, k, s, end, x)
-    for t in range(ix.group[g], ix.group[g + 1]):
-        for e in range(2):
-            if ix.rule[POLICY] == COST:
-                ix.aim[t, e] = np.int8(ix.seen[t, BEST])
-            else:
+    if ix.rule[POLICY] == COST:
+        _aim_at_best(ix, g)
+    else:
+        sunk = sink(ix, g, k, s, end, x)
+        for t in range(ix.group[g], ix.group[g + 1]):
+            for e in range(2):
                 ix.aim[t, e] = min(top(ix, g), np.int64(ix.level[k, t, e]))
                 if t == s:
                     ix.aim[t, e] = min(ix.aim[t, e], sunk)
-    move(ix, k, g, False)
-    ix.count[DEESCALATIONS] += 1
-    tell_others(ix, k, g, np.int64(-1), world)
+    _deescalate(ix, k, g, world)
+
+
+@bare
+def _is_due(ix, k, g):
+    """Whether an end of entry ``k`` in a group shall go to the best level though no message has met it."""
+    for s in range(ix.group[g], ix.group[g + 1]):
+        for end in range(2):
+            if _paid(ix, k, s, end, RARELY * _move_price(ix, g, np.int64(ix.seen[s, BEST]))):
+                return True
+    return False
+
+
+@bare
+def sweep(ix, messages, world):
+    """Entries that no message has met yet go to the best level, too, where that pays many times over: the last of them
+    would wait for thousands of messages. A part of all entries for each of so many messages."""
+    last = np.int64(ix.rule[UNSWEPT])
+    first = max(0, last - messages * (ix.state.shape[0] // ROUND + 1))
+    for k in range(first, last):
+        for g in range(ix.group.shape[0] - 1):
+            if ix.state[k, g] != OUT and _is_due(ix, k, g):
+                read(ix, k, g, world)
+                _aim_at_best(ix, g)
+                _deescalate(ix, k, g, world)
+    ix.rule[UNSWEPT] = first
 
 
 @bare
@@ -602,6 +667,7 @@ def probe(ix, m, world, hits, special, doubts, edges, owed, scratch):
         ix.rule[MESSAGES] += 1.0
         if ix.count[PROBES] % REVIEW == 0:
             review(ix)
+        sweep(ix, 1, world)
     return n, n_special, 0
 
 

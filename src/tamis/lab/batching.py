@@ -26,7 +26,7 @@ PAPER: Final = (UNBATCHED, FULL, FULL_MIX, MINI, MINI_MIX)
 MINIBATCHES: Final = (MINI, MINI_MIX)
 GROUPINGS: Final[dict[str, Grouping]] = {
     "Z": by_value(200, 800, least=8),
-    "G": by_value(200, 1_250, least=8),
+    "G": by_value(300, 400, least=8),
     "U": by_value(1_250, 5_000, least=8),
     "PQ": by_value(1, 1, least=8),
 }

@@ -19,7 +19,7 @@ from .qos_clock import Contender, plain
 from .qos_workload import DECAY, STEADY, Phase
 
 OVERLOAD: Final = 1.5
-QUICK: Final = 12.0
+QUICK: Final = 4.0
 """How slow the machine is made at most where a bound is 100 ms: a log is a small part of that."""
 BOUNDS: Final = (0.1, 0.5, 2.0, 10.0)
 LIMIT: Final = 0.01  # a few times what a log costs in itself
