@@ -24,11 +24,11 @@ class Fickle(Chooser):
         return self._seen[:2] != (self.load.messages, self.load.updates)
 
     def better(self, index: Any, picture: Picture, root: Callable[[], float]) -> Option | None:
-        """Another option, whatever it costs; every fifth time none."""
-        super().better(index, picture, root)
+        """Another option, whatever it costs; every fifth time only if there is a better one."""
+        better = super().better(index, picture, root)
         self.looks += 1
         if self.looks % 5 == 0:
-            return None
+            return better
         name = self.indexes[self.looks % len(self.indexes)]
         columns = tuple(picture.columns.tolist())[: 1 + self.looks % 3]
         option = Option(name, () if name in ("blocks", "noindex") else columns)
