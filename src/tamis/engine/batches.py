@@ -80,7 +80,7 @@ class Batches:
     def wanted(self, messages: int, updates: int) -> bool:
         """Whether a segment of so many events is to be batched."""
         f = self._filter
-        if f.batching is None or f.batching.strategy == UNBATCHED or messages < 2 or f._tracks:
+        if f.batching is None or f.batching.strategy == UNBATCHED or messages < f.batching.least or f._tracks:
             return False
         if f._categories and (self._split().marked or not self._split().indexed):
             return False

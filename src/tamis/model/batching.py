@@ -129,6 +129,8 @@ def by_value(*ranges: float, least: int = 1, most: int = LARGEST) -> Grouping:
 class Batching:
     """What ``Filter(batching=...)`` takes: a strategy, the most messages of a batch, and how they are grouped.
 
+    A log of fewer than ``least`` messages goes one event at a time: batches pay where they have many messages.
+
     >>> Batching("MiniB/PIx", size=10_000, grouping=fixed_size(32)).grouping.count
     32
     """
@@ -136,12 +138,15 @@ class Batching:
     strategy: str = MINI
     size: int = 2_048
     grouping: Grouping = Grouping()
+    least: int = 2
 
     def __post_init__(self) -> None:
         if self.strategy not in STRATEGIES:
             raise UsageError(f"batching: expected one of {', '.join(STRATEGIES)}, got {self.strategy!r}")
         if isinstance(self.size, bool) or not isinstance(self.size, int) or not 1 <= self.size <= LARGEST:
             raise UsageError(f"batching: size: expected a whole number from 1 to {LARGEST:,}, got {self.size!r}")
+        if isinstance(self.least, bool) or not isinstance(self.least, int) or self.least < 2:
+            raise UsageError(f"batching: least: expected a whole number from 2 on, got {self.least!r}")
         if not isinstance(self.grouping, Grouping):
             raise UsageError(f"batching: grouping: expected a Grouping, got {self.grouping!r}")
 
@@ -154,7 +159,7 @@ class Batching:
             return cls(given)
         if isinstance(given, Mapping):
             grouping = {**given["grouping"], "ranges": tuple(given["grouping"]["ranges"])}
-            return cls(given["strategy"], given["size"], Grouping(**grouping))
+            return cls(given["strategy"], given["size"], Grouping(**grouping), given.get("least", 2))
         raise UsageError(f"batching: expected a Batching or one of {', '.join(STRATEGIES)}, got {given!r}")
 
     def to_dict(self) -> dict[str, Any]:
