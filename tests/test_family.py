@@ -196,3 +196,34 @@ def test_where_all_values_jump_cost_keeps_one_attribute_sharp() -> None:
     tests_per_message(600)
     assert tests_per_message(200) < n / 2
     f.check()
+
+
+def test_cost_brings_down_what_no_message_meets_once_updates_rest() -> None:
+    """After a burst an entry would wait for a message that meets it in vain, the last of them for thousands."""
+    rng, n = np.random.default_rng(6), 10_000
+    f = Filter(index="skiplist", policy="cost")
+    names = [f"c{i}" for i in range(n)]
+    text = "x between ctx.x - 2 and ctx.x + 2 and y between ctx.y - 5 and ctx.y + 5"
+    f.subscribe_many(text, {"id": np.arange(n), "context": names})
+    contexts = f.context_index(names)
+    place = rng.uniform(200, 800, (n, 2))
+
+    def walk() -> None:
+        place[...] += rng.uniform(-3, 3, place.shape)
+        for k, name in enumerate("xy"):
+            f.update_many(contexts, name, place[:, k])
+
+    def false_positives(messages: int) -> float:
+        before = f.stats["false_positives"]
+        sent = rng.uniform(200, 800, (messages, 2))
+        f.match_many({"x": sent[:, 0], "y": sent[:, 1]})
+        return (f.stats["false_positives"] - before) / messages
+
+    walk()
+    for _ in range(60):
+        walk()
+        f.match_many({"x": rng.uniform(0, 1_000, 4), "y": rng.uniform(0, 1_000, 4)})
+    loose = false_positives(5)
+    f.match_many({"x": rng.uniform(0, 20, 3_000), "y": rng.uniform(0, 20, 3_000)})  # where nobody is
+    f.check()
+    assert false_positives(5) < loose / 4

@@ -93,6 +93,8 @@ def test_values_in_the_same_range_lie_together_whatever_lies_between() -> None:
         lambda: Grouping("nonsense"),  # type: ignore[arg-type]
         lambda: Batching("MiniB"),
         lambda: Batching(size=0),
+        lambda: Batching(least=1),
+        lambda: Batching(least=True),
         lambda: Batching(grouping=3),  # type: ignore[arg-type]
         lambda: Batching.of(7),
         lambda: Filter(batching="Mini"),
@@ -111,10 +113,18 @@ def test_what_is_wrong_is_refused_with_what_was_expected(make: object) -> None:
 
 def test_batchings_are_plain_values() -> None:
     for strategy in STRATEGIES:
-        one = Batching(strategy, 100, by_value(1, 4, least=3))
+        one = Batching(strategy, 100, by_value(1, 4, least=3), least=7)
         assert Batching.of(one.to_dict()) == one == Batching.of(one)
     assert Batching.of("MiniB/PIx") == Batching()
     assert set(PREDICTS) == set(STRATEGIES)
+
+
+def test_logs_with_fewer_messages_than_the_least_are_not_batched() -> None:
+    f = Filter(index="skiplist", batching=Batching(MINI, 64, fixed_size(4), least=10))
+    f.subscribe("p", "a > 1")
+    for count, minibatches in ((9, 0), (10, 3), (25, 10)):
+        assert len(f.match_many({"a": np.arange(float(count))})) == count - 2
+        assert f.batch_costs["minibatches"] == minibatches
 
 
 # -- batch control ---------------------------------------------------------------------------------------------

@@ -30,7 +30,7 @@ from .values import ValueStore
 if TYPE_CHECKING:
     from .filter import Filter
 
-FORMAT = "tamis-filter-9"
+FORMAT = "tamis-filter-10"
 
 
 def save(f: Filter, path: Path) -> None:

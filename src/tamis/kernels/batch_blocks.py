@@ -84,12 +84,10 @@ def _queue(ix, first, last, skip, cells, met, counts, queue, n, world):
 @folded
 def _scan(ix, b, near, live, q, due, unsure, muted, patience, sampled, codes, n, doubts, edges, n_doubts, owed, n_owed):
     """What a message finds in the chunks ``near`` of block ``b``; returns the counts as :func:`sift` does."""
-    zero = np.int64(0)
     while near != 0:
         chunk = b * CHUNKS + lowest_bit(near)
         near &= near - ONE
-        is_open = ix.masks[chunk, OPEN]
-        found, certain = lies_inside(ix, chunk, is_open, live, zero, q, unsure, is_open)
+        found, certain = lies_inside(ix, chunk, ix.masks[chunk, OPEN], live, q, unsure)
         if found == 0:
             n_owed = owe(ix.debt, chunk, patience, owed, n_owed)
             continue

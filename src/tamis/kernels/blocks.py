@@ -227,15 +227,15 @@ def decide(ix, m, of, n_doubts, doubts, edges, world):
 
 
 @folded
-def lies_inside(ix, chunk, found, live, first, q, unsure, certain):
-    """What a message finds in a chunk, of what it has ``found`` on the slots before ``live[first]``.
+def lies_inside(ix, chunk, found, live, q, unsure):
+    """Of entries of a chunk those whose ranges contain a message, and of those the ones that it lies strictly inside.
 
-    ``certain`` is the part of it that lies strictly inside all ranges so far, ``unsure`` gets what each slot leaves
-    open. Returns both masks; nothing is certain of nothing.
+    ``unsure`` gets what each slot leaves open; it tells nothing where nothing is found.
     """
     slots = ix.slot_attribute.shape[0]
     at = chunk * slots * LINE
-    for u in range(first, live[slots]):
+    certain = found
+    for u in range(live[slots]):
         s = live[u]
         found &= covers(ix.lines, at + s * LINE, q[s], q[s])
         if found == 0:
@@ -485,7 +485,7 @@ def probe(ix, m, world, hits, special, doubts, edges, owed, scratch):
                 continue
             chunk, i, found = np.int64(alive[j, 0]), np.int64(alive[j, 1]), alive[j, 2]
             live, q, due = lives[i], bytes_of[i, 0], bytes_of[i, 1]
-            found, certain = lies_inside(ix, chunk, found, live, zero, q, unsure, found)
+            found, certain = lies_inside(ix, chunk, found, live, q, unsure)
             if found == 0:
                 n_owed = owe(debt, chunk, patience, owed, n_owed)
                 continue

@@ -124,7 +124,7 @@ from .simd import cycles, prefetch
 REVIEW = 64  # messages between two reviews of the best levels
 HURRY = 8_192  # or index updates, when they are many between messages
 FADING = 1 / 64  # what AUTO has counted fades by this much at every message
-FORGET = 8  # messages seen before COST forgets of what it knows about their rate all but this part
+FORGET = 8  # messages after which COST forgets how many updates came with them, all but this part
 AHEAD = 8
 CHOSEN, TRIED = range(2)  # rows of Family.levels
 KEPT = 2.0  # times what the best level reaches: so far an end may lie that is not placed anew
@@ -434,7 +434,7 @@ def review(ix):
         ix.seen[s, MOVED] *= 0.5
         ix.seen[s, STEPS] *= 0.5
     ix.rule[OBSERVED] *= 0.5
-    if ix.rule[MESSAGES] >= FORGET:
+    if ix.rule[MESSAGES] >= FORGET and ix.rule[RECENT_UPDATES] >= 1.0:  # that there are none is worth knowing for long
         ix.rule[MESSAGES] /= FORGET
         ix.rule[RECENT_UPDATES] /= FORGET
     ix.rule[REVIEWED] = ix.count[INDEX_UPDATES]
