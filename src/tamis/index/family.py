@@ -13,7 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tamis.errors import InvariantError
-from tamis.kernels import cells, entries, hashtable, layout, postings, skiplist
+from tamis.kernels import cells, cost, entries, hashtable, layout, postings, skiplist
 from tamis.kernels import strategies as kernel
 from tamis.kernels.bundles import (
     CANDIDATES,
@@ -182,7 +182,7 @@ class FamilyIndex:
                 break
             self._factor *= 2
         if self._strategy == entries.AGILE and self._policy.name == "cost":
-            kernel.survey(self.bundle, ids[:: max(1, len(ids) // SURVEYED)], world)
+            cost.survey(self.bundle, ids[:: max(1, len(ids) // SURVEYED)], world)
         self.bundle.count[PROBES : entries.SHORT] = counts[PROBES : entries.SHORT]
         self._shut = int(self.bundle.count[entries.SHUT])
         self._built = len(ids)

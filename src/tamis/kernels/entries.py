@@ -61,8 +61,9 @@ EAGER, PARTIAL, GBU, AGILE, NOINDEX = range(5)
 FIXED, AUTO, COST = range(3)
 # Entries of Family.rule: what was chosen; false positives since the last deescalation; cycles that false positives have
 # cost and deescalations not yet used; cycles of a test; how many times dearer a move is than in the survey; messages of
-# late; index updates until the last review; updates and false positives of late, and all updates so far; updates that
-# were looked at closely, fading; entries that a sweep has still to look at.
+# late; index updates until the last review; updates (AUTO counts them, COST estimates them from samples) and false
+# positives of late, and all updates so far; updates that were looked at closely, fading; entries that a sweep has
+# still to look at.
 STRATEGY, POLICY, PARAMETER, IN_VAIN, CREDIT, TEST_COST, DEARER, MESSAGES, REVIEWED = range(9)
 RECENT_UPDATES, RECENT_VAIN, HEARD, OBSERVED, UNSWEPT = range(9, 14)
 RULES = 14
@@ -252,6 +253,12 @@ def is_inside(ix, k, g):
     return True
 
 
+@inlined
+def is_left(ix, k, s, end):
+    """Whether ``ix.want`` lies beyond an end of what entry ``k`` holds on a slot."""
+    return ix.want[s, 0] < ix.held[k, s, 0] if end == 0 else ix.want[s, 1] > ix.held[k, s, 1]
+
+
 @bare
 def learn_reach(ix, k, g):
     """Remember how far beyond its interval the range of each level reaches."""
@@ -427,6 +434,14 @@ def tell_others(ix, k, g, a, world):
             if (kind == CTX or kind == CTX_PLUS) and other != a:
                 low, high = slack(ix, k, other, world)
                 narrow(world.contexts, c, other, low, high)
+
+
+@bare
+def settle(ix, k, g, world):
+    """Deescalate entry ``k`` in a group: place it anew as ``ix.want`` and ``ix.aim`` say."""
+    move(ix, k, g, False)
+    ix.count[DEESCALATIONS] += 1
+    tell_others(ix, k, g, np.int64(-1), world)
 
 
 @bare

@@ -15,6 +15,7 @@ from __future__ import annotations
 import numpy as np
 from numba.extending import overload
 
+from . import cost
 from .batch import (
     ASK,
     GROUPS,
@@ -59,8 +60,7 @@ from .bundles import (
     UPDATES,
     SkipList,
 )
-from .entries import AGILE, COST, CREDIT, LEAST, MESSAGES, POLICY, STRATEGY, TEST_COST, collect
-from .entries import LARGEST as MOST
+from .entries import AGILE, COST, CREDIT, POLICY, STRATEGY, TEST_COST, collect, towards
 from .jit import BARE, bare, inlined, kernel
 from .merge import LOW6, ONE64, SIX, begin, clear, is_empty, take_out
 from .postfilter import bound, gate_open, holds
@@ -68,7 +68,7 @@ from .postings import AT, ENTRY, FILL
 from .program import run
 from .simd import between, cycles, lowest_bit, prefetch
 from .skiplist import LARGEST, TALLEST, header
-from .strategies import blamed, lower, reckon, review, sweep, wanted
+from .strategies import blamed, lower, reckon, wanted
 from .touched import by_tile, replay_touched
 
 EIGHT = 8
@@ -396,16 +396,6 @@ def _hash(x, n, hash_keys, hash_at):
         hash_keys[i], hash_at[i] = x[q], q
 
 
-@bare
-def _learn_domain(ix, rows, first, last, world):
-    """Policy ``cost`` wants to know where messages are."""
-    for s in range(ix.slot_attribute.shape[0]):
-        for i in range(first, last):
-            x = world.messages.value[rows[i], ix.slot_attribute[s]]
-            if x == x:
-                ix.seen[s, LEAST], ix.seen[s, MOST] = min(ix.seen[s, LEAST], x), max(ix.seen[s, MOST], x)
-
-
 # -- batches ---------------------------------------------------------------------------------------------------
 
 
@@ -469,12 +459,8 @@ def _match(ix, rows, since, how, key, clauses, touched, rooms, codes, runs, fill
     now = cycles()
     spent[POST] += np.float64(now - clock) - (spent[ASK] - asking)
     ix.count[PROBES] += size
-    if ix.rule[POLICY] == COST:
-        ix.rule[MESSAGES] += size
-        if total * size >= 16:
-            taken = np.float64(now - clock) / (total * size)
-            ix.rule[TEST_COST] += (taken - ix.rule[TEST_COST]) * 0.05
-        _learn_domain(ix, rows, 0, size, world)
+    if ix.rule[POLICY] == COST and total * size >= 16:
+        ix.rule[TEST_COST] = towards(ix.rule[TEST_COST], np.float64(now - clock) / (total * size), 0.05)
     return codes, runs
 
 
@@ -595,10 +581,11 @@ def replay(
         if u_last > u_first:
             clock = cycles()
             pairs, n = replay_touched(ix, first, last, tiles, tile_bits, tiled, skip, pairs, n, world)
-            if ix.rule[POLICY] == COST:
-                review(ix)
-                sweep(ix, last - first, world)
             spent[TOUCHED] += np.float64(cycles() - clock)
+        if ix.rule[POLICY] == COST:
+            for i in range(groups[g_first], groups[g_last]):
+                cost.meet(ix, rows[i], world)
+            cost.adapt(ix, groups[g_last] - groups[g_first], world)
         clock = cycles()
         out, n_out = settle(
             codes, filled[0], runs, filled[1], pairs, n, (first, last), serial, profiles, out, n_out, ends

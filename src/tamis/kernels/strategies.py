@@ -14,10 +14,7 @@ round outward, the top is the whole domain, where an entry needs no structure at
 
 AGILE *deescalates* when a message meets an entry in vain and the policy agrees: ``fixed(FP)`` at every FP-th such false
 positive (``always`` is FP = 1), ``auto(C)`` with FP = C * updates / false positives, both of late. It goes down to
-where that message would not have met it. ``cost`` is ours. It measures, in cycles, what a false positive and a move
-cost, how often and how far values move, and how wide the ranges of each level are; from that it computes the level at
-which an entry of a slot costs least, and moves entries there: those that leave their range at once, the others as far
-as the false positives they cause pay, and all of them, met or not, once updates have become rare.
+where that message would not have met it. ``cost``, ours, is in :mod:`tamis.kernels.cost`.
 
 Invariants: k(i) in K(i) for every entry that some message could match; a context value may move without a word to the
 index while k(i) stays in K(i) (``Contexts.safe``).
@@ -29,6 +26,7 @@ import math
 
 import numpy as np
 
+from . import cost
 from .bundles import (
     ATTRIBUTE,
     CANDIDATES,
@@ -57,42 +55,24 @@ from .bundles import (
 from .cells import BY_CONTEXT, moves, routed
 from .entries import (
     AGILE,
-    ASKED,
     AUTO,
     BEST,
     COST,
     CREDIT,
-    DEARER,
-    DEESCALATIONS,
     EAGER,
     EVERYWHERE,
     GBU,
     HEARD,
     IN_VAIN,
-    INDEX_UPDATES,
-    LARGEST,
-    LEAST,
-    LEVELS,
-    MESSAGES,
-    MOVED,
-    OBSERVED,
     OUT,
     PARAMETER,
     PARTIAL,
-    PASSING,
-    PLACED,
     POLICY,
-    PRICES,
-    REACH,
     RECENT_UPDATES,
     RECENT_VAIN,
-    REVIEWED,
     SHUT,
-    STEPS,
     STRATEGY,
-    SWEPT,
     TEST_COST,
-    UNSWEPT,
     collect,
     ends,
     enter,
@@ -100,14 +80,15 @@ from .entries import (
     in_scope,
     is_certain,
     is_inside,
+    is_left,
     leaf,
     learn_price,
-    learn_reach,
     leave,
     move,
     put,
     read,
     reconsider,
+    settle,
     sink,
     slack,
     take,
@@ -121,47 +102,11 @@ from .merge import ONE64, begin, clear, is_empty, take_out
 from .postfilter import holds, satisfiable
 from .simd import cycles, prefetch
 
-REVIEW = 64  # messages between two reviews of the best levels
-HURRY = 8_192  # or index updates, when they are many between messages
 FADING = 1 / 64  # what AUTO has counted fades by this much at every message
-FORGET = 8  # messages after which COST forgets how many updates came with them, all but this part
 AHEAD = 8
-CHOSEN, TRIED = range(2)  # rows of Family.levels
-KEPT = 2.0  # times what the best level reaches: so far an end may lie that is not placed anew
-SURELY = 0.95  # of what another choice costs: below that it is better, and not by chance
-RARELY = 0.1  # of the price of a move: what asks for less will pay many times over, and need not wait for a message
-ROUND = 512  # messages in which a sweep looks at all entries
 
 
 # -- updates ---------------------------------------------------------------------------------------------------
-
-
-@bare
-def _is_left(ix, k, s, end):
-    """Whether ``ix.want`` lies beyond an end of what entry ``k`` holds on a slot."""
-    return ix.want[s, 0] < ix.held[k, s, 0] if end == 0 else ix.want[s, 1] > ix.held[k, s, 1]
-
-
-@bare
-def _may_grow(ix, k, g):
-    """Whether entry ``k``, which leaves its range at one end, may keep the other: a walk comes back to where it was.
-
-    Not where that lies beyond what the best level reaches several times over: false positives would add up.
-    """
-    if ix.state[k, g] != PLACED:
-        return False
-    for s in range(ix.group[g], ix.group[g + 1]):
-        best = np.int64(ix.seen[s, BEST])
-        if best < leaf(ix) or best >= _highest(ix, g):
-            return False
-        far = KEPT * _reaches(ix, s, best)
-        for end in range(2):
-            if _is_left(ix, k, s, end):
-                if ix.level[k, s, end] < leaf(ix):
-                    return False
-            elif abs(ix.want[s, end] - ix.held[k, s, end]) > far:
-                return False
-    return True
 
 
 @bare
@@ -189,14 +134,13 @@ def _revise(ix, k, g, world):
                 ix.aim[s, end] = min(leaf(ix), top(ix, g) - 1)
             elif strategy == AGILE:
                 ix.aim[s, end] = ix.level[k, s, end]
-                left = _is_left(ix, k, s, end)
                 if ix.rule[POLICY] == COST:
                     ix.aim[s, end] = np.int8(ix.seen[s, BEST])
-                elif left:
+                elif is_left(ix, k, s, end):
                     ix.aim[s, end] = min(top(ix, g), np.int64(ix.level[k, s, end]) + 1)
     if strategy == AGILE:
         ix.count[ESCALATIONS] += 1
-    move(ix, k, g, strategy == AGILE and (ix.rule[POLICY] != COST or _may_grow(ix, k, g)))
+    move(ix, k, g, strategy == AGILE and (ix.rule[POLICY] != COST or cost.may_grow(ix, k, g)))
     reconsider(ix, k, world)
     return True
 
@@ -273,24 +217,9 @@ def announce(ix, k, a, world):
 
 @bare
 def observe(ix, c, a, v, old, weight, world):
-    """One update stands for ``weight`` of them: how often, and how far, the ranges of a slot move."""
-    k = np.int64(world.contexts.head[c])
-    step = v - old
-    if ix.rule[POLICY] != COST:
-        return
-    ix.rule[RECENT_UPDATES] += weight
-    ix.rule[OBSERVED] += weight
-    if k < 0 or not (step == step):
-        return
-    row, pred = world.templates.row, world.templates.predicate
-    r = world.clauses.meta[k, TEMPLATE]
-    for p in range(row[r, FIRST_PREDICATE], row[r, FIRST_PREDICATE] + row[r, PREDICATES]):
-        s = np.int64(ix.attribute_slot[pred[p, ATTRIBUTE]])
-        if s >= 0 and moves(pred, p, a):
-            ix.seen[s, MOVED] += weight
-            ix.seen[s, STEPS] += weight * step * step
-    if ix.count[INDEX_UPDATES] - ix.rule[REVIEWED] >= HURRY:
-        review(ix)
+    """One update that stands for ``weight`` of them: only the policy ``cost`` wants to know."""
+    if ix.rule[POLICY] == COST:
+        cost.observe(ix, c, a, v, old, weight, world)
 
 
 @bare
@@ -299,145 +228,6 @@ def deescalate(ix, chunk, world):
 
 
 # -- policies --------------------------------------------------------------------------------------------------
-
-
-@bare
-def _highest(ix, g):
-    return min(LEVELS - 1, top(ix, g))
-
-
-@bare
-def _reaches(ix, s, j):
-    """How far a range of level ``j`` goes beyond its interval; a level not yet tried: twice as far as the one below."""
-    if j >= _highest(ix, group_of(ix, s)):
-        return np.inf
-    reach = 0.0
-    for i in range(1, j + 1):
-        reach = max(ix.seen[s, REACH + i], reach * 2)
-    return reach
-
-
-@bare
-def _met_at(ix, s, j):
-    """The share of messages that meet an entry at level ``j`` of a slot."""
-    domain = max(1e-300, ix.seen[s, LARGEST] - ix.seen[s, LEAST])
-    return min(1.0, ix.seen[s, PASSING] + 2.0 * _reaches(ix, s, j) / domain)
-
-
-@bare
-def _leaves(ix, s, j, more):
-    """How often an entry leaves its range at level ``j`` of a slot, per message; with ``more`` updates than were seen.
-
-    A walk of steps d leaves a range that reaches w beyond it after about (w / d)**2 steps. How many updates there are
-    is what was seen of late, since a burst ends at once; which of them move a slot, and how far, of a longer time.
-    """
-    reach, moved = _reaches(ix, s, j), ix.seen[s, MOVED]
-    step2 = ix.seen[s, STEPS] / max(1.0, moved)
-    share = 1.0 / (1.0 + reach * reach / step2) if step2 > 0.0 else 0.0
-    if reach == 0.0:
-        share = 1.0
-    updates = ix.rule[RECENT_UPDATES] * moved / max(1.0, ix.rule[OBSERVED]) + more
-    return share * updates / max(1.0, ix.rule[MESSAGES]) / max(1, ix.count[LISTENERS])
-
-
-@bare
-def _move_price(ix, g, j):
-    """Cycles of a move to level ``j`` of a group: what it took in the survey, at the speed of late."""
-    return ix.rule[DEARER] * ix.seen[ix.group[g], PRICES + j]
-
-
-@bare
-def _price(ix, g, j):
-    """What an entry at level ``j`` of a group costs: (moves, in cycles per message; the share of messages it meets)."""
-    moves, met = 0.0, 1.0
-    for s in range(ix.group[g], ix.group[g + 1]):
-        moves += _leaves(ix, s, j, 0.0) * _move_price(ix, g, j)
-        met *= _met_at(ix, s, j)
-    return moves, met
-
-
-@bare
-def _improve(ix, row):
-    """Improve a choice in ``ix.levels``, a group at a time, until none wants to change; what an entry costs then.
-
-    An entry is tested when all groups return it: what one of them shuts out, the others need not.
-    """
-    levels, groups = ix.levels, ix.group.shape[0] - 1
-    cost, changed = 0.0, True
-    while changed:
-        changed = False
-        for g in range(groups):
-            moves, met = 0.0, 1.0
-            for h in range(groups):
-                if h != g:
-                    paid, share = _price(ix, h, levels[row, h])
-                    moves, met = moves + paid, met * share
-            paid, share = _price(ix, g, levels[row, g])
-            cost = moves + paid + met * share * ix.rule[TEST_COST]
-            for j in range(_highest(ix, g) + 1):
-                paid, share = _price(ix, g, j)
-                other = moves + paid + met * share * ix.rule[TEST_COST]
-                if other < SURELY * cost:
-                    levels[row, g], cost, changed = j, other, True
-    return cost
-
-
-@bare
-def _charge(ix):
-    """What false positives have to have cost before an entry goes from each level to the best.
-
-    The price of the move: so moves never cost more than false positives have. Less where an entry stays, by the updates
-    of late, until it has been spared the price many times: there waiting costs more than a move in vain.
-    """
-    slots = ix.slot_attribute.shape[0]
-    for s in range(slots):
-        best = np.int64(ix.seen[s, BEST])
-        price, leaves, met = _move_price(ix, group_of(ix, s), best), _leaves(ix, s, best, 1.0), _met_at(ix, s, best)
-        test = ix.rule[TEST_COST]  # of messages that all other slots let through
-        for t in range(slots):
-            test *= _met_at(ix, t, np.int64(ix.seen[t, BEST])) if t != s else 1.0
-        for j in range(best + 1, LEVELS):
-            spared = (_met_at(ix, s, j) - met) * test
-            ix.seen[s, ASKED + j] = price * min(1.0, price * leaves / max(1e-300, spared))
-        if ix.seen[s, ASKED + LEVELS - 1] > RARELY * price:
-            ix.seen[s, SWEPT] = LEVELS
-        elif best < ix.seen[s, SWEPT]:
-            ix.seen[s, SWEPT], ix.rule[UNSWEPT] = best, ix.state.shape[0]
-        else:
-            ix.seen[s, SWEPT] = best
-
-
-@bare
-def review(ix):
-    """The levels at which an entry costs least per message, by what has been measured lately.
-
-    Which group shall be sharp and which not is more than one can see from where one is: so each is also tried as the
-    only one that is.
-    """
-    levels, groups = ix.levels, ix.group.shape[0] - 1
-    for g in range(groups):
-        levels[CHOSEN, g] = np.int64(ix.seen[ix.group[g], BEST])
-    least = _improve(ix, CHOSEN)
-    for only in range(groups):
-        for g in range(groups):
-            levels[TRIED, g] = 0 if g == only else _highest(ix, g)
-        cost = _improve(ix, TRIED)
-        if cost < SURELY * least:
-            least = cost
-            for g in range(groups):
-                levels[CHOSEN, g] = levels[TRIED, g]
-    for g in range(groups):
-        for s in range(ix.group[g], ix.group[g + 1]):
-            ix.seen[s, BEST] = levels[CHOSEN, g]
-    _charge(ix)
-    for s in range(ix.slot_attribute.shape[0]):
-        ix.seen[s, MOVED] *= 0.5
-        ix.seen[s, STEPS] *= 0.5
-    ix.rule[OBSERVED] *= 0.5
-    if ix.rule[MESSAGES] >= FORGET and ix.rule[RECENT_UPDATES] >= 1.0:  # that there are none is worth knowing for long
-        ix.rule[MESSAGES] /= FORGET
-        ix.rule[RECENT_UPDATES] /= FORGET
-    ix.rule[REVIEWED] = ix.count[INDEX_UPDATES]
 
 
 @bare
@@ -451,25 +241,12 @@ def reckon(ix, messages, failed):
 
 
 @bare
-def _paid(ix, k, s, end, most):
-    """Whether the account holds what an end of entry ``k`` is asked for, ``most`` at the most; then it is taken off."""
-    level = np.int64(ix.level[k, s, end])
-    if level <= ix.seen[s, BEST]:
-        return False
-    asked = ix.seen[s, ASKED + min(LEVELS - 1, level)]
-    if asked > most or ix.rule[CREDIT] < asked:
-        return False
-    ix.rule[CREDIT] -= asked
-    return True
-
-
-@bare
 def wanted(ix, k, s, end):
     """``DEpolicy`` of paper 000: whether a false positive of entry ``k`` on an end of a slot shall deescalate it."""
     if ix.level[k, s, end] == 0:
         return False
     if ix.rule[POLICY] == COST:
-        return _paid(ix, k, s, end, np.inf)
+        return cost.paid(ix, k, s, end, np.inf)
     ix.rule[IN_VAIN] += 1.0
     patience = ix.rule[PARAMETER]
     if ix.rule[POLICY] == AUTO:
@@ -481,59 +258,20 @@ def wanted(ix, k, s, end):
 
 
 @bare
-def _deescalate(ix, k, g, world):
-    """Place entry ``k`` anew as ``ix.want`` and ``ix.aim`` say."""
-    move(ix, k, g, False)
-    ix.count[DEESCALATIONS] += 1
-    tell_others(ix, k, g, np.int64(-1), world)
-
-
-@bare
-def _aim_at_best(ix, g):
-    for t in range(ix.group[g], ix.group[g + 1]):
-        ix.aim[t, 0] = ix.aim[t, 1] = np.int8(ix.seen[t, BEST])
-
-
-@bare
 def lower(ix, k, s, end, x, world):
     """Deescalate entry ``k``, met in vain at ``x`` on one end of a slot; the other end, as it is placed anew, too."""
     g = group_of(ix, s)
-    read(ix, k, g, world)
     if ix.rule[POLICY] == COST:
-        _aim_at_best(ix, g)
-    else:
-        sunk = sink(ix, g, k, s, end, x)
-        for t in range(ix.group[g], ix.group[g + 1]):
-            for e in range(2):
-                ix.aim[t, e] = min(top(ix, g), np.int64(ix.level[k, t, e]))
-                if t == s:
-                    ix.aim[t, e] = min(ix.aim[t, e], sunk)
-    _deescalate(ix, k, g, world)
-
-
-@bare
-def _is_due(ix, k, g):
-    """Whether an end of entry ``k`` in a group shall go to the best level though no message has met it."""
-    for s in range(ix.group[g], ix.group[g + 1]):
-        for end in range(2):
-            if _paid(ix, k, s, end, RARELY * _move_price(ix, g, np.int64(ix.seen[s, BEST]))):
-                return True
-    return False
-
-
-@bare
-def sweep(ix, messages, world):
-    """Entries that no message has met yet go to the best level, too, where that pays many times over: the last of them
-    would wait for thousands of messages. A part of all entries for each of so many messages."""
-    last = np.int64(ix.rule[UNSWEPT])
-    first = max(0, last - messages * (ix.state.shape[0] // ROUND + 1))
-    for k in range(first, last):
-        for g in range(ix.group.shape[0] - 1):
-            if ix.state[k, g] != OUT and _is_due(ix, k, g):
-                read(ix, k, g, world)
-                _aim_at_best(ix, g)
-                _deescalate(ix, k, g, world)
-    ix.rule[UNSWEPT] = first
+        cost.to_best(ix, k, g, world)
+        return
+    read(ix, k, g, world)
+    sunk = sink(ix, g, k, s, end, x)
+    for t in range(ix.group[g], ix.group[g + 1]):
+        for e in range(2):
+            ix.aim[t, e] = min(top(ix, g), np.int64(ix.level[k, t, e]))
+            if t == s:
+                ix.aim[t, e] = min(ix.aim[t, e], sunk)
+    settle(ix, k, g, world)
 
 
 @bare
@@ -551,30 +289,6 @@ def tighten(ix, ids, world):
             put(ix, k, g)
         ix.certain[k] = is_certain(ix, k, world)
         tell(ix, k, world)
-
-
-@bare
-def survey(ix, ids, world):
-    """Try all levels with some clauses: how far their ranges reach, and what a move costs."""
-    for i in range(ids.shape[0]):
-        k = np.int64(ids[i])
-        if world.clauses.meta[k, FLAGS] & CLOSED:
-            continue
-        for g in range(ix.group.shape[0] - 1):
-            read(ix, k, g, world)
-            take(ix, k, g)
-            for j in range(min(LEVELS, top(ix, g)) - 1, -1, -1):
-                for s in range(ix.group[g], ix.group[g + 1]):
-                    ix.aim[s, 0] = ix.aim[s, 1] = j
-                start = cycles()
-                put(ix, k, g)
-                at = PRICES + min(LEVELS - 1, np.int64(ix.level[k, ix.group[g], 0]))
-                if ix.state[k, g] == PLACED:
-                    learn_reach(ix, k, g)
-                take(ix, k, g)
-                # Towards the median: the first touch of a page takes longer than a hundred moves.
-                ix.seen[ix.group[g], at] *= 1.05 if cycles() - start > ix.seen[ix.group[g], at] else 0.95
-            put(ix, k, g)
 
 
 # -- messages --------------------------------------------------------------------------------------------------
@@ -660,14 +374,8 @@ def probe(ix, m, world, hits, special, doubts, edges, owed, scratch):
             k, blame = np.int64(edges[i] >> np.uint64(8)), np.int64(edges[i] & np.uint64(255))
             lower(ix, k, blame >> 1, blame & 1, world.messages.value[m, ix.slot_attribute[blame >> 1]], world)
     if weigh:
-        for s in range(ix.slot_attribute.shape[0]):
-            x = world.messages.value[m, ix.slot_attribute[s]]
-            if x == x:
-                ix.seen[s, LEAST], ix.seen[s, LARGEST] = min(ix.seen[s, LEAST], x), max(ix.seen[s, LARGEST], x)
-        ix.rule[MESSAGES] += 1.0
-        if ix.count[PROBES] % REVIEW == 0:
-            review(ix)
-        sweep(ix, 1, world)
+        cost.meet(ix, m, world)
+        cost.adapt(ix, 1, world)
     return n, n_special, 0
 
 
