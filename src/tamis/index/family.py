@@ -46,6 +46,7 @@ STRATEGIES = {
 NODES = 8_192  # of a skip list, per attribute: finer than that the postfilter is cheaper
 SPARE = 1.5  # room for markers, nodes and lists beyond what a build needs
 CROWDED = 0.9  # of that room, in use: then lists are packed anew
+ROOMY = 0.85  # of that room, needed then: with more than that a larger one is taken
 SURVEYED = 256  # clauses with which the levels are tried after a build
 TEST, MOVE = 60.0, 2_000.0
 """Cycles of a test and of a move, until they have been measured."""
@@ -217,14 +218,21 @@ class FamilyIndex:
         return bool(lists.stock[postings.MARKERS_USED] > CROWDED * len(lists.marker) and len(lists.marker) > 1024)
 
     def settle(self, world: World) -> None:
-        """Give every list a place of its size, without gaps between them, and room behind the last."""
+        """Give every list a place of its size, without gaps between them, and room behind the last.
+
+        The room is kept where it is large enough: to ask for large pages anew takes up to 20 ms in the midst of work.
+        """
         lists = self.bundle.postings
         fill = lists.list[:, postings.FILL].astype(np.int64)
         room = np.where(fill > 0, np.ceil(np.log2(np.maximum(fill, 1))), -1).astype(np.int32)
         size = np.where(fill > 0, 1 << np.maximum(room, 0).astype(np.int64), 0)
         needed = int(size.sum())
-        marker = zeros((max(len(lists.marker), int(SPARE * needed)), 2), np.int32)
-        postings.compact(lists, marker, np.concatenate([[0], np.cumsum(size)[:-1]]), room)
+        packed = np.zeros((needed, 2), np.int32)
+        postings.compact(lists, packed, np.concatenate([[0], np.cumsum(size)[:-1]]), room)
+        marker = lists.marker
+        if needed > ROOMY * len(marker):
+            marker = zeros((int(SPARE * needed), 2), np.int32)
+        marker[:needed] = packed
         stock = _empty_stock()
         stock[postings.MARKERS_USED] = needed
         self.bundle = self.bundle.replace(postings=lists.replace(marker=marker, stock=stock))
