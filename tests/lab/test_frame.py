@@ -155,6 +155,11 @@ def test_a_page_of_markdown_is_renewed_between_its_comments_only(toy_experiment:
     place.write_text(PLACE.format("another"), encoding="utf-8")
     with pytest.raises(UsageError, match="no place for toy"):
         markdown.write(out, place)
+    broken = PLACE.format("toy").replace("<!-- to here -->\n", "") + PLACE.format("another")
+    place.write_text(broken, encoding="utf-8")
+    with pytest.raises(UsageError, match="the place for toy has no end"):
+        markdown.write(out, place)
+    assert place.read_text(encoding="utf-8") == broken
 
 
 def test_an_empty_folder_makes_no_page(tmp_path: Path) -> None:

@@ -18,15 +18,17 @@ from .experiment import Claim, Result, Table
 from .page import MARKS, load, shown, summary
 
 ASSETS: Final = Path("assets", "lab")
-_PART: Final = re.compile(
-    r"(<!-- tamis lab report --markdown writes ([\w-]+) from here -->\n)(.*?)(<!-- to here -->)", re.DOTALL
-)
+_BEGIN: Final = r"<!-- tamis lab report --markdown writes ([\w-]+) from here -->\n"
+_PART: Final = re.compile(rf"({_BEGIN})(.*?)(<!-- to here -->)", re.DOTALL)
 
 
 def write(out: Path, page: Path) -> Path:
     """Renew the parts of ``page`` for which there are results in ``out``; the others stay as they are."""
     results = {result.name: result for result in load(out)}
     text = page.read_text(encoding="utf-8")
+    for found in _PART.finditer(text):
+        if re.search(_BEGIN, found[3]):
+            raise UsageError(f"{page}: the place for {found[2]} has no end: write <!-- to here --> where it ends")
     wanted = [found[2] for found in _PART.finditer(text) if found[2] in results]
     if not wanted:
         raise UsageError(f"{page} has no place for {', '.join(results)}: see `tamis lab report --help`")
