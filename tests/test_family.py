@@ -159,6 +159,22 @@ def test_without_room_it_stays_exact(index: str, strategy: str, monkeypatch: pyt
     assert found._indexes[0]._factor > 1
 
 
+@pytest.mark.parametrize(("roomy", "kept"), [(1.0, True), (0.0, False)])
+@pytest.mark.parametrize("index", ["skiplist", "hash"])  # trees have no lists
+def test_lists_are_packed_anew_in_the_room_they_have(
+    index: str, roomy: float, kept: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Between two logs; where there is not enough, in a larger one."""
+    monkeypatch.setattr(family, "ROOMY", roomy)
+    rng = np.random.default_rng(8)
+    found, expected = filled(rng, index=index, policy="fixed(3)")
+    for _ in range(4):
+        replayed(found, expected, log(rng, 80))
+        before = found._indexes[0].bundle.postings.marker
+        found._indexes[0].settle(found._world(0))
+        assert (found._indexes[0].bundle.postings.marker is before) == kept
+
+
 def test_a_tree_that_empties_and_fills_again() -> None:
     """Nodes are freed and used again: a tree that was emptied has room for as much as before."""
     for index in ("btree", "rtree"):
