@@ -32,6 +32,7 @@ QUIET: Final = 0.8
 SLOW: Final = 36.0
 """About how slow the machine is made at most where the burst is made heavier: the slower it is, the more the fixed part
 of a log counts; the faster, the more events there are."""
+USUAL: Final = 0.02  # scale below which a run only tries whether all works: its bursts may be as much lighter
 SAMPLE: Final = 2.0  # seconds of a phase that the calibration works, unless it works the whole
 TIMES: Final = 3  # drives at most of a hybrid, where capacity decides
 BINS: Final = 0.5  # seconds per point of a plot
@@ -84,7 +85,7 @@ class Room:
         slow: float = SLOW,
     ) -> None:
         plots.needed()
-        self.given, self.slow = phases, slow
+        self.given, self.slow = phases, slow * max(1.0, USUAL / setting.scale)
         self.setting, self.profiles = setting, profiles_at(setting.scale)
         self.phases = workload.scaled(phases, setting.scale)
         self.stage = Stage(self.profiles, setting.seed, self.phases)
@@ -148,13 +149,13 @@ class Room:
         self.drives[name] = min(drives, key=lambda did: (did.errors, did.mean))
         return self.drives[name]
 
-    def run_all(self, chosen: Mapping[str, Contender]) -> None:
-        """All of them, or those that the run is for."""
+    def run_all(self, chosen: Mapping[str, Contender], before: int = 0, after: int = 0) -> None:
+        """All of them, or those that the run is for; ``before`` and ``after`` are steps of the experiment elsewhere."""
         wanted = self.setting.contenders
         if wanted is not None and set(wanted) & set(chosen):
             chosen = {name: one for name, one in chosen.items() if name in wanted}
         for k, (name, one) in enumerate(chosen.items()):
-            self.setting.progress(k, len(chosen), name)
+            self.setting.progress(before + k, before + len(chosen) + after, name)
             self.run(name, one)
 
     def get(self, name: str) -> Drive:

@@ -26,7 +26,7 @@ of real work at least, so that a hitch of the machine is not a large part of it.
 LASTING: Final = 8.0
 """The same where a burst is long: the faster the machine, the more events there are."""
 BOUNDS: Final = (0.1, 0.5, 2.0, 10.0)
-LIMIT: Final = 0.01  # a few times what a log costs in itself
+LIMIT: Final = 0.01  # on such a machine: a few times what a log costs in itself
 LENGTHS: Final = (5.0, 10.0, 20.0)
 SHORT: Final = Phase(20, DECAY.messages, DECAY.updates)
 
@@ -34,22 +34,24 @@ SHORT: Final = Phase(20, DECAY.messages, DECAY.updates)
 def bounds(setting: Setting) -> Findings:
     """Latency bounds, and batches with and without a limit on their time."""
     room = Room(setting, (STEADY, Phase(5, 800, 115_000), SHORT), OVERLOAD, slow=QUICK)
+    limit = LIMIT * room.slow / QUICK
     chosen = {
         "Batching": Contender(AGILE, Batch("no outdated state")),
-        "Bounded batching": Contender(AGILE, Batch("no outdated state", limit=LIMIT)),
+        "Bounded batching": Contender(AGILE, Batch("no outdated state", limit=limit)),
         "Exact batching": Contender(EXACT, Batch()),
     }
     for bound in BOUNDS:
         chosen[f"Shed both, {bound:g} s"] = Contender(AGILE, Shed(bound))
         chosen[f"Hybrid, {bound:g} s"] = Contender(EXACT, Hybrid(bound))
-    room.run_all(chosen)
+    shedding = {name: one for name, one in chosen.items() if isinstance(one.policy, Shed)}
+    room.run_all(chosen, after=len(shedding))
     claims = Claims(room)
     for bound in BOUNDS:
         claims.holds(f"Shed both, {bound:g} s", bound=bound)
         claims.hard(f"Hybrid, {bound:g} s", bound)
         claims.half(f"Hybrid, {bound:g} s", f"Shed both, {bound:g} s")
     milder = Room(setting, COMBINED)
-    milder.run_all({name: one for name, one in chosen.items() if isinstance(one.policy, Shed)})
+    milder.run_all(shedding, before=len(chosen))
     low, high = f"Shed both, {BOUNDS[0]:g} s", f"Shed both, {BOUNDS[-1]:g} s"
     mild = Claims(milder)
     for bound in BOUNDS:
@@ -58,7 +60,7 @@ def bounds(setting: Setting) -> Findings:
         "the lower the bound, the more errors shedding makes", mild.errors(low), mild.errors(high), scale=COUNTS
     )
     claims.judge.at_most(
-        f"batches limited to {LIMIT:g} s make fewer errors",
+        f"batches limited to {limit:g} s make fewer errors",
         claims.errors("Bounded batching"),
         claims.errors("Batching"),
         scale=COUNTS,
@@ -86,7 +88,7 @@ def bounds(setting: Setting) -> Findings:
         Plot("-bounds", "Errors by the bound on latency", plots.draw([panel], "bounds", 3.6)),
     ]
     return Findings(
-        room.parameters(bounds=list(BOUNDS), limit=LIMIT, overload=OVERLOAD),
+        room.parameters(bounds=list(BOUNDS), limit=limit, overload=OVERLOAD),
         [{"burst": words, **entry} for words, where in bursts.items() for entry in where.entries()],
         [table_of(where, f"A burst of {words}") for words, where in bursts.items()],
         [*claims.judge.claims, *(_named(claim, "the paper's burst") for claim in mild.judge.claims)],
