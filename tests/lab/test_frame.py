@@ -75,6 +75,23 @@ def test_a_figure_that_is_missing_fails_the_claim_at_every_scale(scale: float, a
     assert all(claim.reason for claim in judge.claims)
 
 
+def test_a_claim_of_a_paper_that_no_longer_holds_says_why_and_fails_nothing() -> None:
+    judge = Judge(1.0)
+    judge.at_least("holds again", of(2), of(1), scale=SIZE, today="memory is slow")
+    judge.at_least("gone", of(1), of(2), scale=SIZE, today="memory is slow")
+    judge.at_least("too small a run", of(1), of(2), scale=2.0, today="memory is slow")
+    judge.at_most("not measured", missing(), of(2), scale=SIZE, today="memory is slow")
+    judge.at_least("ours", of(1), of(2), scale=SIZE, today="memory is slow", whose="tamis")
+    found = [(claim.verdict, claim.reason) for claim in judge.claims]
+    assert found == [
+        ("holds", ""),
+        ("no longer holds", "memory is slow"),
+        ("not judged", "judged from scale 2 on"),
+        ("fails", "EAGER was not measured at UP = 1"),
+        ("fails", ""),
+    ]
+
+
 # -- runs ------------------------------------------------------------------------------------------------------
 
 HOLDS = {"left": 3.0, "right": 2.0}
@@ -105,7 +122,7 @@ def toy_experiment(monkeypatch: pytest.MonkeyPatch) -> Experiment:
 def test_a_result_is_written_and_read_back(toy_experiment: Experiment, tmp_path: Path) -> None:
     (tmp_path / "toy-old.svg").write_text("<svg/>")
     result = experiment.run(toy_experiment, Setting(scale=0.5, seed=9), tmp_path)
-    assert result.holds and result.counted() == {"holds": 1, "fails": 0, "not judged": 1}
+    assert result.holds and result.counted() == {"holds": 1, "fails": 0, "no longer holds": 0, "not judged": 1}
     assert sorted(path.name for path in tmp_path.iterdir()) == ["toy-p.svg", "toy.json"]
     plain = json.loads((tmp_path / "toy.json").read_text(encoding="utf-8"))
     assert plain["seed"] == 9 and plain["scale"] == 0.5 and plain["parameters"]["P"] == 500_000

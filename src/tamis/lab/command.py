@@ -90,7 +90,8 @@ def run(
     Exit code 0: no claim fails. 1: a claim fails, or contenders gave different matches. 2: a wrong argument.
 
     Claims about counters are judged at every scale, who is faster from scale 0.1 on, factors at the paper's size; \
-below that they are shown and not judged.
+below that they are shown and not judged. A paper's claim that is known not to hold any longer is shown with the \
+reason and does not fail the run.
     """
     from rich.console import Console
 

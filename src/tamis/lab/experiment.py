@@ -1,7 +1,8 @@
 """What an experiment is: a setting in, findings out; how claims are judged, and what is written.
 
 Guarantees that a claim always ends in a verdict: it holds, it fails (also when a figure it needs is missing or is not
-a number), or it is not judged because the run was smaller than the claim asks for. Refuses to know what is measured.
+a number), it no longer holds (a claim of a paper that is known not to, with the reason), or it is not judged because
+the run was smaller than the claim asks for. Refuses to know what is measured.
 """
 
 from __future__ import annotations
@@ -29,7 +30,8 @@ SIZE: Final = 1.0
 """Claims about factors and shares are judged at the paper's size."""
 
 Whose: TypeAlias = Literal["paper", "tamis"]
-Verdict: TypeAlias = Literal["holds", "fails", "not judged"]
+Verdict: TypeAlias = Literal["holds", "fails", "no longer holds", "not judged"]
+VERDICTS: Final[tuple[Verdict, ...]] = ("holds", "fails", "no longer holds", "not judged")
 
 
 class Inexact(TamisError):
@@ -100,7 +102,7 @@ class Judge:
         self.claims: list[Claim] = []
 
     def at_least(self, words: str, left: Quantity, right: Quantity, **more: Any) -> None:
-        """``left`` is not below ``right``."""
+        """``left`` is not below ``right``; ``today`` says why a paper's claim is known not to hold any longer."""
         self._judge(words, left, "≥", right, **more)
 
     def at_most(self, words: str, left: Quantity, right: Quantity, **more: Any) -> None:
@@ -117,6 +119,7 @@ class Judge:
         scale: float,
         unit: str = "",
         whose: Whose = "paper",
+        today: str = "",
     ) -> None:
         value, reason = _measured(left)
         bound, also = _measured(right)
@@ -126,8 +129,12 @@ class Judge:
             verdict = "fails"
         elif self.scale < scale:
             verdict, reasons = "not judged", [f"judged from scale {scale:g} on"]
+        elif value >= bound if sign == "≥" else value <= bound:
+            verdict = "holds"
+        elif today and whose == "paper":
+            verdict, reasons = "no longer holds", [today]
         else:
-            verdict = "holds" if (value >= bound if sign == "≥" else value <= bound) else "fails"
+            verdict = "fails"
         self.claims.append(
             Claim(words, whose, left.what, value, sign, right.what, bound, unit, scale, verdict, "; ".join(reasons))
         )
@@ -219,12 +226,12 @@ class Result:
 
     @property
     def holds(self) -> bool:
-        """No claim fails."""
+        """No claim fails: what is known not to hold any longer does not."""
         return all(claim.verdict != "fails" for claim in self.claims)
 
     def counted(self) -> dict[Verdict, int]:
         """How many claims ended in each verdict."""
-        found: dict[Verdict, int] = {"holds": 0, "fails": 0, "not judged": 0}
+        found = dict.fromkeys(VERDICTS, 0)
         for claim in self.claims:
             found[claim.verdict] += 1
         return found

@@ -68,6 +68,8 @@ def _claims(claims: Sequence[Claim]) -> str:
         figure = f"{shown(claim.value)} {claim.unit}".strip()
         bound = f"{shown(claim.bound)} {claim.unit}".strip()
         words = claim.words if claim.whose == "paper" else f"*ours:* {claim.words}"
+        if claim.verdict == "no longer holds":
+            words += f" (*{claim.reason}*)"
         mark = f"{MARKS[claim.verdict]} {claim.verdict}"
         lines.append(_row((mark, words, figure, claim.sign, f"{bound} ({claim.right})")))
     return "\n".join(lines)

@@ -13,14 +13,19 @@ from typing import TYPE_CHECKING, Final
 
 from tamis.errors import UsageError
 
-from .experiment import Cell, Claim, Result, Table, read
+from .experiment import VERDICTS, Cell, Claim, Result, Table, Verdict, read
 from .registry import EXPERIMENTS
 
 if TYPE_CHECKING:
     from rich.console import Console
 
-MARKS: Final = {"holds": "✓", "fails": "✗", "not judged": "·"}
-COLOURS: Final = {"holds": "green", "fails": "red", "not judged": "dim"}
+MARKS: Final[dict[Verdict, str]] = {"holds": "✓", "fails": "✗", "no longer holds": "≠", "not judged": "·"}
+COLOURS: Final[dict[Verdict, str]] = {
+    "holds": "green",
+    "fails": "red",
+    "no longer holds": "yellow",
+    "not judged": "dim",
+}
 WHOSE: Final = {"paper": "the paper", "tamis": "tamis"}
 
 
@@ -43,11 +48,12 @@ def figures(claim: Claim) -> str:
 
 def summary(results: Sequence[Result]) -> str:
     """The verdicts of several results in one line."""
-    counts = {"holds": 0, "fails": 0, "not judged": 0}
+    counts = dict.fromkeys(VERDICTS, 0)
     for result in results:
         for verdict, number in result.counted().items():
             counts[verdict] += number
-    text = f"{counts['holds']} of {counts['holds'] + counts['fails']} judged claims hold"
+    text = f"{counts['holds']} of {sum(counts.values()) - counts['not judged']} judged claims hold"
+    text += f", {counts['no longer holds']} no longer (the reason is said)" if counts["no longer holds"] else ""
     return text + (f", {counts['not judged']} not judged at this scale" if counts["not judged"] else "")
 
 
@@ -240,5 +246,5 @@ th{color:#666;font-weight:600;border-bottom:2px solid #d5dddc}.n{text-align:righ
 .claims b{font-weight:600}
 details{margin:14px 0;font-size:14px}
 details td{white-space:normal}summary{cursor:pointer;color:#00796b}
-.holds{color:#1b7f3b;font-weight:600}.fails{color:#b3261e;font-weight:700}.not-judged{color:#777}
+.holds{color:#1b7f3b;font-weight:600}.fails{color:#b3261e;font-weight:700}.no-longer-holds{color:#9a5b00;font-weight:600}.not-judged{color:#777}
 """.replace("\n", "")
