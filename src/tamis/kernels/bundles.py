@@ -223,7 +223,7 @@ FAMILY = {
     "always": (np.int64, 1),  # [group]: and how many they are
     "certain": (np.uint8, 1),  # [entry]: what all groups return of it matches
     "bits": (np.uint64, 2),  # [2, word]: the merge works in these
-    "brief": (np.uint64, 2),  # [2, word >> 6]: a bit for every word that is not empty
+    "brief": (np.uint64, 2),  # [2, word >> 6]: a bit for every word that may hold one
     "want": (np.float64, 2),  # [slot, 2]: the interval that is to be placed
     "aim": (np.int8, 2),  # [slot, 2]: and the level at which
     "levels": (np.int64, 2),  # [CHOSEN or TRIED, group]: the levels that a review weighs

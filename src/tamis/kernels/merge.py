@@ -1,9 +1,9 @@
 """Merge: the sets of entries that the groups of an index return, and what they have in common (paper 000, 3.2.3).
 
-A set is a bitmap of two levels: a bit per entry, and above it a bit for every word that is not empty, so that empty
-stretches of 4,096 entries are passed over. Two such maps take turns. The most selective group comes first; what it
-returns is the first set, and every further group only adds to the next set what is in the one before it. When a set is
-empty the groups that are left are not asked.
+A set is a bitmap of two levels: a bit per entry, and above it a bit for every word that may hold one, so that empty
+stretches of 4,096 entries are passed over; a long list leaves few words empty and sets these bits all at once. Two such
+maps take turns. The most selective group comes first; what it returns is the first set, and every further group only
+adds to the next set what is in the one before it. When a set is known to be empty the others are not asked.
 """
 
 from __future__ import annotations
@@ -12,9 +12,11 @@ import numpy as np
 
 from .jit import bare
 from .postings import AT, ENTRY, FILL
-from .simd import lowest_bit
+from .simd import lowest_bit, prefetch
 
 ONE64, SIX, LOW6 = np.uint64(1), np.uint64(6), np.uint64(63)
+LINE = 8  # markers in a cache line
+AHEAD = 256  # markers of a long list asked for ahead: beyond the page, where the processor does not look by itself
 
 
 @bare
@@ -49,6 +51,9 @@ def gather(ix, i, g):
     bits, brief, marker = ix.bits, ix.brief, ix.postings.marker
     first = np.int64(ix.postings.list[i, AT])
     last = first + ix.postings.list[i, FILL]
+    if last - first >= 8 * brief.shape[1]:  # an entry in eight words
+        _gather_many(ix, first, last, g)
+        return
     if g == 0:
         for m in range(first, last):
             k = np.uint64(marker[m, ENTRY])
@@ -66,6 +71,24 @@ def gather(ix, i, g):
 
 
 @bare
+def _gather_many(ix, first, last, g):
+    """Add the entries of markers first..last, a long list, to the set of group ``g``."""
+    bits, brief, marker = ix.bits, ix.brief, ix.postings.marker
+    into, words = g & 1, bits.shape[1]
+    for j in range(brief.shape[1]):
+        if g > 0:
+            brief[into, j] = brief[1 - into, j]  # the set is a part of the one before it
+        else:
+            brief[into, j] = ~np.uint64(0) if 64 * (j + 1) <= words else (ONE64 << np.uint64(words & 63)) - ONE64
+    for line in range(first, last, LINE):
+        prefetch(marker, (line + AHEAD) * 2)
+        for m in range(line, min(last, line + LINE)):
+            k = np.uint64(marker[m, ENTRY])
+            bit = ONE64 << (k & LOW6)
+            bits[into, k >> SIX] |= bit if g == 0 else bits[1 - into, k >> SIX] & bit
+
+
+@bare
 def add_one(ix, k, g):
     """Add one entry to the set of group ``g``."""
     w, bit = k >> 6, ONE64 << np.uint64(k & 63)
@@ -77,6 +100,7 @@ def add_one(ix, k, g):
 
 @bare
 def is_empty(ix, which):
+    """Whether a map is known to be empty."""
     for i in range(ix.brief.shape[1]):
         if ix.brief[which, i] != 0:
             return False

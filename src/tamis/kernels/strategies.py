@@ -340,6 +340,8 @@ def probe(ix, m, world, hits, special, doubts, edges, owed, scratch):
             if meta[k, CONTEXT] >= 0:
                 prefetch(contexts.value, np.int64(meta[k, CONTEXT]) * columns)
             prefetch(world.clauses.constant, np.int64(meta[k, CONSTANTS]))
+            if agile:
+                prefetch(ix.level, k * ix.level.shape[1] * 2)  # for what may be met in vain
         if i < 0:
             continue
         k = np.int64(doubts[i])
