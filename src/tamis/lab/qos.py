@@ -34,7 +34,7 @@ SLOW: Final = 36.0
 of a log counts; the faster, the more events there are."""
 USUAL: Final = 0.02  # scale below which a run only tries whether all works: its bursts may be as much lighter
 SAMPLE: Final = 2.0  # seconds of a phase that the calibration works, unless it works the whole
-TIMES: Final = 3  # drives at most of a hybrid, where capacity decides
+TIMES: Final = 2  # drives at most, where even batches are too slow and so the pace of the machine decides
 BINS: Final = 0.5  # seconds per point of a plot
 
 AGILE: Final = PAPER["AGILE"]
@@ -133,12 +133,17 @@ class Room:
             _, self.loads["burst, one at a time"] = load_of(self.stage, AGILE, SAMPLE)
         self.slowness = min(LOAD / self.loads["burst, one at a time"], QUIET / self.loads["quiet phase"])
 
+    @property
+    def small(self) -> float:
+        """Seconds of a small log: one message, or the updates between two, while all is quiet."""
+        return self.loads["quiet phase"] / (2 * self.phases[0].messages)
+
     def run(self, name: str, one: Contender) -> Drive:
-        """One contender over the whole course. Where even batches are too slow, a hybrid drives until it makes no
-        errors, a few times at most, and the drive with the fewest counts, of those the least late: a disturbed machine
-        only makes them more and later, and there by far more than it was disturbed."""
+        """One contender over the whole course. Where even batches are too slow everybody drives again, unless the
+        first drive made no errors, and the drive with the fewest errors counts, of those the least late: a disturbed
+        machine only makes them more and later, and there by far more than it was disturbed."""
         drives: list[Drive] = []
-        times = TIMES if self.factor > 1 and isinstance(one.policy, Hybrid) else 1
+        times = TIMES if self.factor > 1 else 1
         while len(drives) < times and all(did.errors for did in drives):
             self.stage.course.chunk.first = -1  # every flow numbers the events itself
             filter = self.stage.load(make(name, one.options))

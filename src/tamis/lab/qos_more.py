@@ -18,6 +18,7 @@ from .plots import Panel
 from .qos import AGILE, EXACT, LOAD, NOTES, Claims, Room, figure_4, table_of
 from .qos_clock import Contender, plain
 from .qos_workload import COMBINED, DECAY, STEADY, Phase
+from .race import rounded
 
 OVERLOAD: Final = 1.5
 QUICK: Final = 4.0
@@ -26,7 +27,7 @@ of real work at least, so that a hitch of the machine is not a large part of it.
 LASTING: Final = 8.0
 """The same where a burst is long: the faster the machine, the more events there are."""
 BOUNDS: Final = (0.1, 0.5, 2.0, 10.0)
-LIMIT: Final = 0.01  # on such a machine: a few times what a log costs in itself
+LIMIT: Final = 6  # small logs that a bounded batch may take as long as
 LENGTHS: Final = (5.0, 10.0, 20.0)
 SHORT: Final = Phase(20, DECAY.messages, DECAY.updates)
 
@@ -34,7 +35,7 @@ SHORT: Final = Phase(20, DECAY.messages, DECAY.updates)
 def bounds(setting: Setting) -> Findings:
     """Latency bounds, and batches with and without a limit on their time."""
     room = Room(setting, (STEADY, Phase(5, 800, 115_000), SHORT), OVERLOAD, slow=QUICK)
-    limit = LIMIT * room.slow / QUICK
+    limit = rounded(LIMIT * room.small)
     chosen = {
         "Batching": Contender(AGILE, Batch("no outdated state")),
         "Bounded batching": Contender(AGILE, Batch("no outdated state", limit=limit)),
@@ -60,7 +61,7 @@ def bounds(setting: Setting) -> Findings:
         "the lower the bound, the more errors shedding makes", mild.errors(low), mild.errors(high), scale=COUNTS
     )
     claims.judge.at_most(
-        f"batches limited to {limit:g} s make fewer errors",
+        f"batches limited to the time of {LIMIT} small logs, {limit:g} s, make fewer errors",
         claims.errors("Bounded batching"),
         claims.errors("Batching"),
         scale=COUNTS,
