@@ -12,6 +12,7 @@ import pyarrow as pa
 import pytest
 
 from tamis import EventError, EventLog, Filter, InvariantError, ProfileError, UsageError
+from tamis.index import FAMILY
 from tamis.kernels import process as kernel
 from tamis.reference import ReferenceFilter
 from tamis.testing import differences
@@ -144,6 +145,25 @@ def test_bounds_that_lose_and_find_their_value(
         filter.update("c", then)
         assert filter.match(message) == (["p"] if matches else [])
         filter.check()
+
+
+@pytest.mark.parametrize(
+    "options",
+    [{"strategy": "noindex"}, {"threads": 2}, {"index": "auto"}, *({"index": name} for name in ("blocks", *FAMILY))],
+    ids=str,
+)
+def test_a_bound_that_turns_out_to_be_a_text_keeps_no_profile_shut(options: dict[str, Any]) -> None:
+    f, message = Filter(**options), {"s": "a", "u": "c", "x": 1}
+    f.subscribe_many("x < {most} and ctx.s < u", {"id": range(20), "context": ["E", "F"] * 10, "most": range(20)})
+    f.check()  # shut, as ctx.s has no value
+    assert f.match(message) == []  # now the kind of u is known
+    f.check()
+    f.update("E", s="b")
+    assert f.match(message) == list(range(2, 20, 2))
+    f.check()
+    f.update("E", s=None)
+    assert f.match(message) == []
+    f.check()
 
 
 def test_a_log_of_everything_equals_the_reference() -> None:

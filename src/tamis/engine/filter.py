@@ -237,6 +237,8 @@ class Filter:
         self._tidy()
         if self._categories.changed():
             self._rebuild()
+        if len(templates := self._compiler.lately_changed()):
+            self._index_anew(templates)
         if self._auto is not None:
             self._auto.review()
         for shard, index in enumerate(self._indexes):
@@ -282,17 +284,30 @@ class Filter:
             clauses = self._file(clauses)
         kernel.link(clauses, self._contexts.bundle, self._profiles.clause_bundle())
         self._prepare_patterns()
-        attributes = len(self._compiler.attributes)
-        for shard, index in enumerate(self._indexes):
+        for shard in range(len(self._indexes)):
             mine = clauses[self._shard_of(clauses) == shard] if self.threads > 1 else clauses
-            world = self._world(shard)
-            if len(mine) and not index.insert(mine, world, attributes):
-                with notice.compiling():
-                    warm.begin()
-                    if self._auto is not None:
-                        self._auto.build(shard)
-                    else:
-                        index.build(self._live(shard), world, attributes)
+            self._insert(shard, mine)
+
+    def _insert(self, shard: int, clauses: NDArray[np.int32]) -> None:
+        """Enter clauses into the index of their shard."""
+        index, world, attributes = self._indexes[shard], self._world(shard), len(self._compiler.attributes)
+        if len(clauses) and not index.insert(clauses, world, attributes):
+            with notice.compiling():
+                warm.begin()
+                if self._auto is not None:
+                    self._auto.build(shard)
+                else:
+                    index.build(self._live(shard), world, attributes)
+
+    def _index_anew(self, templates: NDArray[np.int64]) -> None:
+        """Templates have given up intervals that turned out to be of texts: what was shut for want of such a bound is
+        open from now on. O(profiles)."""
+        for shard, index in enumerate(self._indexes):
+            mine = self._live(shard)
+            mine = mine[np.isin(self._profiles.meta[mine, b.TEMPLATE], templates)]
+            if len(mine):
+                index.remove(mine, self._world(shard))
+                self._insert(shard, mine)
 
     def _file(self, clauses: NDArray[np.int32]) -> NDArray[np.int32]:
         """Enter the clauses that ask for categories into the catalogues; returns the others."""

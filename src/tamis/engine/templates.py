@@ -131,6 +131,7 @@ class TemplateStore:
         self._open: list[tuple[int, t.Expression]] = []
         # Their intervals: (predicate, side), given up if they turn out to be of texts.
         self._open_intervals: list[tuple[int, t.Expression]] = []
+        self._given_up: list[int] = []  # predicates whose interval was, since somebody asked
         self._settled = -1
         self._bundle: b.Templates | None = None
         self._pooled: dict[tuple[float, int], int] = {}
@@ -217,8 +218,20 @@ class TemplateStore:
         for at, side in self._open_intervals:
             if self.schema.infer(side) is TEXT:
                 self._predicate[at, [b.LOW, b.HIGH]] = b.NONE
+                self._given_up.append(at)
         self._open = [(at, side) for at, side in self._open if self.schema.infer(side) is None]
         self._open_intervals = [(at, side) for at, side in self._open_intervals if self.schema.infer(side) is None]
+
+    def lately_changed(self) -> NDArray[np.int64]:
+        """The templates that have given up an interval since the last call, as of now."""
+        self.settle()
+        if not self._given_up:
+            return _NONE
+        self._write()
+        first = self._row[: self.sizes[0], b.FIRST_PREDICATE]
+        found = np.unique(np.searchsorted(first, self._given_up, "right") - 1)
+        self._given_up = []
+        return found
 
     def open_names(self) -> tuple[list[tuple[int, t.Expression]], list[tuple[int, t.Expression]]]:
         """What ``settle`` has still to decide, for saving."""
@@ -267,6 +280,9 @@ class TemplateStore:
         self.sizes[0] += 1
         self.sizes[1] += count
         return at
+
+
+_NONE = np.zeros(0, np.int64)
 
 
 def _appended(array: NDArray[np.int32], size: int, new: bytearray) -> NDArray[np.int32]:
