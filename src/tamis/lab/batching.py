@@ -31,6 +31,8 @@ GROUPINGS: Final[dict[str, Grouping]] = {
     "PQ": by_value(1, 1, least=8),
 }
 """Val Att 2+, as the paper has it in these figures; widths as they did best on each distribution."""
+TODAY: Final = {"G": "all messages lie close together: their union set stays small, and a test has become cheap"}
+"""Why full batches collapse on one workload no longer, or hardly."""
 NOISE: Final = 0.97
 TABLE_2: Final = {
     "group": (0, 0, 0, 0.01, 0.01),
@@ -104,7 +106,8 @@ def ranges(setting: Setting) -> Findings:
     bigger = measured(race, setting, "Z", larger, step, MINIBATCHES)
     judge = Judge(setting.scale)
     for one, grid in grids.items():
-        claims(judge, grid, f"RQ-{one}", {"Z": 5.0, "G": 2.0, "U": 1.5}[one], {"Z": NOISE}.get(one, 2.0))
+        speedup, ours = {"Z": 5.0, "G": 2.0, "U": 1.5}[one], {"Z": NOISE}.get(one, 2.0)
+        claims(judge, grid, f"RQ-{one}", speedup, ours, TODAY.get(one, ""))
     tables = [rates(f"Figure 6{letter}: RQ-{one}", grids[one]) for letter, one in zip("abc", "ZGU", strict=True)]
     tables += [
         breakdown("Table 2: cost breakdown, RQ-Z, BS = 75", grids["Z"], 75, TABLE_2),
@@ -167,8 +170,11 @@ def notes(setting: Setting) -> list[str]:
 # -- claims ----------------------------------------------------------------------------------------------------
 
 
-def claims(judge: Judge, grid: Grid, name: str, speedup: float, ours: float) -> None:
-    """What the paper says of one workload, and what we add: ``blocks`` is ``ours`` times the best of the others."""
+def claims(judge: Judge, grid: Grid, name: str, speedup: float, ours: float, today: str = "") -> None:
+    """What the paper says of one workload, and what we add: ``blocks`` is ``ours`` times the best of the others.
+
+    ``today`` is why full batches may not collapse any longer.
+    """
 
     def rate(who: str, size: int = LARGEST) -> Quantity:
         return Quantity(f"{who}, BS = {size:,}", lambda: grid.rate(who, size))
@@ -201,6 +207,7 @@ def claims(judge: Judge, grid: Grid, name: str, speedup: float, ours: float) -> 
         rate(FULL),
         best(factor=0.5),
         scale=ORDER,
+        today=today,
         **speed,
     )
     judge.at_least(
