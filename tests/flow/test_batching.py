@@ -53,6 +53,12 @@ def test_every_message_is_in_one_minibatch(grouping: Grouping, rows: list[tuple[
         assert (sizes[:-1] >= grouping.least).all()
 
 
+@pytest.mark.parametrize("strategy", [FULL, FULL_MIX, MINI, MINI_MIX])
+def test_a_batch_without_messages_has_no_minibatch(strategy: str) -> None:
+    order, starts = Batching(strategy, 9).split([np.zeros(0), np.zeros(0)])
+    assert order.tolist() == [] and starts.tolist() == [0]
+
+
 def test_groupings_of_figure_3() -> None:
     first, second = np.array([1, 1, 1, 1, 1, 2, 2, 2.0]), np.array([1, 1, 3, 3, 4, 1, 1, 2.0])
     sizes = {name: np.diff(g.split([first, second])[1]).tolist() for name, g in FIGURE_3.items()}

@@ -124,6 +124,25 @@ def test_values_that_repeat(name: str) -> None:
     assert filter.match_many(sent) == reference.match_many(sent)
 
 
+@pytest.mark.parametrize("name", BATCHED)
+def test_batches_whose_messages_are_all_rejected(name: str, counted: Counted) -> None:
+    """The entries of a context that races are returned always: nobody may ask which message met them in vain."""
+    schema = {"x": "number", "ctx.x": "number"}
+    filter, reference = BATCHED[name](schema=schema), ReferenceFilter(schema=schema)
+    for one in (filter, reference):
+        one.subscribe_many("x < ctx.x", {"id": range(4), "context": list("AABB")})
+    for at in range(3):
+        sent: list[Any] = [float(k % 7) for k in range(40)] + ["seven"] * 700 + [3.0] * 40
+        builder = EventLog.builder()
+        for k, x in enumerate(sent):
+            builder.update("AB"[k % 2], {"x": (k * (at + 3)) % 11})
+            builder.message({"x": x})
+        log = builder.build()
+        assert differences(filter, reference, log) == []
+        filter.check()
+    assert counted.runs > 0
+
+
 @pytest.mark.parametrize("change", ["effect", "track"])
 def test_what_messages_change_is_seen_by_the_next(change: str, counted: Counted) -> None:
     f = Filter(index="skiplist", batching=Batching("MiniB/PIx", 100))

@@ -177,8 +177,8 @@ class Batching:
         return self.strategy in (FULL_MIX, MINI_MIX)
 
     def split(self, columns: Sequence[NDArray[np.float64]]) -> tuple[Order, Order]:
-        """The minibatches of one batch, as :meth:`Grouping.split`; a full batch is one of them."""
+        """The minibatches of one batch, as :meth:`Grouping.split`; a full batch is one of them, without messages none."""
         if self.strategy in (MINI, MINI_MIX):
             return self.grouping.split(columns)
         order, starts = Grouping("size", LARGEST).split(columns)
-        return order, starts[[0, -1]]
+        return order, starts[[0, -1]] if len(order) else starts
