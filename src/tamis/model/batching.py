@@ -177,7 +177,7 @@ class Batching:
         return self.strategy in (FULL_MIX, MINI_MIX)
 
     def split(self, columns: Sequence[NDArray[np.float64]]) -> tuple[Order, Order]:
-        """The minibatches of one batch, as :meth:`Grouping.split`; a full batch is one of them, without messages none."""
+        """The minibatches of one batch, as :meth:`Grouping.split`; a full batch is one, or none if it is empty."""
         if self.strategy in (MINI, MINI_MIX):
             return self.grouping.split(columns)
         order, starts = Grouping("size", LARGEST).split(columns)
