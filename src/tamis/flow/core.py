@@ -164,9 +164,11 @@ class Flow:
     def offer_chunk(self, chunk: Chunk, now: float, low: int = 0, high: int | None = None) -> None:
         """Events ``low`` to ``high`` of a chunk arrive; parts that follow each other stay one in the queue."""
         self._forward(now)
-        if len(chunk) and int(chunk.qos.max()) >= len(self.classes):
-            raise UsageError(f"chunk: class number {int(chunk.qos.max())}, of {len(self.classes)} classes")
-        self._came(self.queue.put(chunk, low, len(chunk) if high is None else high), now)
+        high = len(chunk) if high is None else high
+        highest = int(chunk.qos[low:high].max(initial=0))
+        if highest >= len(self.classes):
+            raise UsageError(f"chunk: class number {highest}, of {len(self.classes)} classes")
+        self._came(self.queue.put(chunk, low, high), now)
 
     def refuse(self, event: Any, reason: str, now: float) -> None:
         """An event that cannot even be queued came in: it counts as a rejected message."""

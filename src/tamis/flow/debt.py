@@ -52,6 +52,8 @@ class Debt:
                 given_up.append(piece)
                 continue
             key, seq = updates_of([piece], self._numbering)
+            if _pins_too_much(len(piece.chunk), len(key)):
+                piece = _alone([piece])
             added.append(np.stack([key, seq, np.full_like(key, self._number(piece.chunk)), piece.positions]))
             self.waiting += self._count(piece)
         if added:
@@ -105,19 +107,14 @@ class Debt:
         return number
 
     def _compact(self) -> None:
-        """A chunk is freed only as a whole: few updates of many chunks move into one of their own."""
-        if self._pinned <= PINNED + 4 * len(self):
+        """Few updates of many chunks move into one of their own."""
+        if not _pins_too_much(self._pinned, len(self)):
             return
-        pieces = self._pieces(self._latest.rows())
-        arrival = np.concatenate([piece.chunk.arrival[piece.positions] for piece in pieces])
-        qos = np.concatenate([piece.chunk.qos[piece.positions] for piece in pieces])
-        seq = np.concatenate([piece.seq for piece in pieces])
-        chunk = Chunk(log_of(pieces), np.maximum.accumulate(arrival), qos, seq)
+        alone = _alone(self._pieces(self._latest.rows()))
         self._forget()
-        every = np.arange(len(chunk))
-        which = np.full_like(every, self._number(chunk))
+        key, seq = updates_of([alone], self._numbering)
         self._latest = Latest(more=2)
-        self._latest.add(chunk.values(every, self._numbering), seq, which, every)
+        self._latest.add(key, seq, np.full_like(key, self._number(alone.chunk)), alone.positions)
 
     def check(self) -> None:
         """Recount; :class:`tamis.InvariantError` when a number is wrong. O(debt)."""
@@ -125,3 +122,16 @@ class Debt:
         counts = sum((self._count(piece) for piece in pieces), np.zeros_like(self.waiting))
         if not np.array_equal(counts, self.waiting) or len(self) != counts.sum():
             raise InvariantError(f"debt: {counts.tolist()} updates are put off, counted as {self.waiting.tolist()}")
+
+
+def _pins_too_much(events: int, kept: int) -> bool:
+    """Whether chunks of so many events are too large to be kept for so many of these: a chunk is freed as a whole."""
+    return events > PINNED + 4 * kept
+
+
+def _alone(pieces: list[Piece]) -> Piece:
+    """Events in a chunk of their own."""
+    arrival = np.concatenate([piece.chunk.arrival[piece.positions] for piece in pieces])
+    qos = np.concatenate([piece.chunk.qos[piece.positions] for piece in pieces])
+    seq = np.concatenate([piece.seq for piece in pieces])
+    return Piece(Chunk(log_of(pieces), np.maximum.accumulate(arrival), qos, seq), np.arange(len(seq)))
