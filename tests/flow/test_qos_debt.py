@@ -86,6 +86,23 @@ def test_few_updates_do_not_keep_many_chunks(monkeypatch: pytest.MonkeyPatch) ->
     assert {name: f.context(name)["y"] for name in last} == last
 
 
+def test_few_updates_do_not_keep_a_large_chunk(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(debts, "PINNED", 100)
+    flow, f = filled()
+    log = EventLog.merge(updates=updates(np.random.default_rng(2), 5_000))
+    chunk = Chunk(log, 0.0)
+    for low in range(0, 300, 30):
+        flow.offer_chunk(chunk, 0.0, low, low + 30)
+        flow.put_off(flow.queue.waiting.copy())
+        flow.check()
+        assert chunk not in flow.debt._chunks and flow.debt._pinned <= 100 + 4 * len(flow.debt)
+    assert log.updates is not None
+    names, values = (column.to_pylist()[:300] for column in (log.updates.context, log.updates.value))
+    while flow.step(lambda: 0.1):
+        flow.check()
+    assert {name: f.context(name)["y"] for name in names} == dict(zip(names, values, strict=True))
+
+
 def test_giving_up_sheds_what_was_put_off() -> None:
     flow, _ = filled()
     flow.offer(("update", "c0", {"y": 1.0}), 0.0)

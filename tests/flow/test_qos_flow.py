@@ -510,3 +510,27 @@ def test_messages_that_updates_passed_are_suspect() -> None:
         flow.offer(event, 0.0)
     flow.step(lambda: 1.0)
     assert flow.doubt.suspect == 1
+
+
+def test_a_hybrid_takes_larger_slices_where_a_log_costs_much_in_itself() -> None:
+    def first(fixed: float) -> int:
+        flow = Flow(policy=Hybrid(0.1), costs=Costs(message=1e-3, update=1e-5, fixed=fixed))
+        flow.offer(EventLog.of_messages({"x": np.arange(50)}), 0.0)
+        work = flow.take(0.0)
+        assert work is not None
+        return work.messages
+
+    assert first(0.0) == 6  # a sixteenth of the bound
+    assert first(5e-5) == 12  # 256 times what a log costs in itself
+    assert first(1e-3) == 24  # a quarter of the bound
+
+
+def test_a_class_that_is_not_there_is_refused_where_it_is_offered() -> None:
+    log = EventLog.of_messages({"x": [1, 2, 3]})
+    chunk = Chunk(log, 0.0, np.array([0, 1, 4], np.int16))
+    flow = Flow(policy=Batch(), classes={"a": 1, "b": 2})
+    flow.offer_chunk(chunk, 0.0, 0, 2)
+    with pytest.raises(UsageError, match="class number 4, of 2 classes"):
+        flow.offer_chunk(chunk, 0.0, 2)
+    assert flow.queued == 2
+    flow.check()
