@@ -64,6 +64,7 @@ STYLES: Final[dict[str, dict[str, Any]]] = {
     "Bounded batching": {"color": BROWN, "marker": "<"},
     "Exact batching": {"color": TEAL, "marker": "D", "linewidth": 2.4},
     "Exact, blocks": {"color": TEAL, "marker": "D", "linestyle": ":"},
+    "Limited exact batching": {"color": TEAL, "marker": "<", "linestyle": "--"},
     "Hybrid": {"color": PINK, "marker": "D", "linewidth": 2.4},
     "unoptimised": {"color": GREY, "marker": "s"},
     "closure": {"color": BLUE, "marker": "^"},
