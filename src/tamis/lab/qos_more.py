@@ -21,9 +21,10 @@ from .qos_workload import COMBINED, DECAY, STEADY, Phase
 from .race import rounded
 
 OVERLOAD: Final = 1.5
-QUICK: Final = (4.0, 1.0)
-"""How slow the machine is made at most, below the paper's size and at it: where a bound is 100 ms a log of a hundred
-messages, of which batches begin to pay, is a small part of that, and a hitch of the machine is not a large one."""
+QUICK: Final = 4.0
+"""How slow the machine is made at most below the paper's size, and at that size not at all: where a bound is 100 ms a
+log of a hundred messages, of which batches begin to pay, is a small part of that, and a hitch of the machine no large
+one."""
 LASTING: Final = 8.0
 """The same where a burst is long: the faster the machine, the more events there are."""
 BOUNDS: Final = (0.1, 0.5, 2.0, 10.0)
@@ -34,7 +35,7 @@ SHORT: Final = Phase(20, DECAY.messages, DECAY.updates)
 
 def bounds(setting: Setting) -> Findings:
     """Latency bounds, and batches with and without a limit on their time."""
-    quick = QUICK[setting.scale >= SIZE]
+    quick = QUICK if setting.scale < SIZE else 1.0
     room = Room(setting, (STEADY, Phase(5, 800, 115_000), SHORT), OVERLOAD, slow=quick)
     limit = rounded(LIMIT * room.small)
     chosen = {
